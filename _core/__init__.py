@@ -1,0 +1,53 @@
+"""The native core: arrays in, arrays or bytes out. Only what this page exports may be used.
+
+A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed and ranked
+(`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes
+(`encode`). Exported functions check types, shapes and row ranges once and answer bad input with a ValueError
+(or a TypeError for what is not the named class or a number at all); inside, nothing allocates and nothing is
+checked.
+"""
+
+from _core.columns import Ask, Table
+from _core.encode import failures_json, names_json, priorities_json
+from _core.fit import (
+    CLOSED,
+    CONTENDED,
+    FITS,
+    LACKING,
+    MEMORY_TAKEN,
+    MEMORY_TOO_SMALL,
+    MEMORY_UNKNOWN,
+    TAKEN,
+    UNKNOWN,
+    fit,
+    seat,
+)
+from _core.names import NameIndex
+from _core.score import best, grade, score
+
+ABI = 1
+"""Raised with every change of what stands below, so that a stale build is named instead of misread."""
+
+__all__ = [
+    "ABI",
+    "CLOSED",
+    "CONTENDED",
+    "FITS",
+    "LACKING",
+    "MEMORY_TAKEN",
+    "MEMORY_TOO_SMALL",
+    "MEMORY_UNKNOWN",
+    "TAKEN",
+    "UNKNOWN",
+    "Ask",
+    "NameIndex",
+    "Table",
+    "best",
+    "failures_json",
+    "fit",
+    "grade",
+    "names_json",
+    "priorities_json",
+    "score",
+    "seat",
+]

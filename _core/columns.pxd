@@ -1,0 +1,56 @@
+# The typed view of the book's columns and of one pod's ask, as the kernels read them.
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
+
+cdef enum:
+    # Table.state
+    OPEN = 0
+    VACANT = 1
+
+cdef enum:
+    # Table.mode: what one nvidia.com/gpu of the node is
+    WHOLE = 0
+    REPLICA = 1
+    INSTANCE = 2
+
+
+cdef class Table:
+    cdef readonly Py_ssize_t rows               # N
+    cdef Py_ssize_t width                       # G, the most cards that a row can hold
+    cdef Py_ssize_t kinds                       # R, extended resources known to the book
+    cdef dict arrays                            # name -> numpy array, what Python reads
+    cdef const int8_t[::1] state
+    cdef const int8_t[::1] mode
+    cdef const int32_t[::1] cards               # cards not in MIG mode; indices 0..cards-1 are valid
+    cdef const int32_t[::1] replicas            # per card; 0 = not shared
+    cdef const int32_t[::1] opaque              # whole cards held by pods whose card is unknown
+    cdef const uint32_t[::1] order              # stable hash that breaks ties
+    cdef const int32_t[::1] soft                # soft claims on the row
+    cdef const int64_t[:, ::1] allocatable      # [N, R] counts
+    cdef const int64_t[:, ::1] used
+    cdef const int64_t[:, ::1] used_soft
+    cdef const int64_t[:, ::1] memory           # [N, G] bytes, 0 = unknown
+    cdef const int64_t[:, ::1] memory_used
+    cdef const int64_t[:, ::1] memory_soft
+    cdef const int32_t[:, ::1] shares           # [N, G] replicas in use
+    cdef const int32_t[:, ::1] shares_soft
+    cdef const int32_t[:, ::1] exclusive        # [N, G] whole-card owners
+    cdef const int32_t[:, ::1] exclusive_soft
+
+
+cdef class Ask:
+    cdef readonly object resources              # int32[k], read-only
+    cdef readonly object counts                 # int64[k], read-only
+    cdef const int32_t[::1] ids
+    cdef const int64_t[::1] amounts
+    cdef readonly int64_t whole                 # nvidia.com/gpu
+    cdef readonly int64_t shares                # nvidia.com/gpu.shared
+    cdef readonly int64_t memory                # bytes declared per card, 0 = undeclared
+    cdef readonly int32_t gpu_id                # resource id of nvidia.com/gpu, -1 = not asked
+    cdef readonly int32_t shared_id
+
+
+cdef object exact(object array, str name, str dtype, tuple shape)
+cdef int64_t whole_number(object value, str name, int64_t least, int64_t most) except? -1
+cdef const int32_t[::1] indices(object array, str name, Py_ssize_t limit)
+cdef int known_resources(Table table, Ask ask) except -1

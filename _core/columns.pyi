@@ -1,0 +1,69 @@
+from typing import Final, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__pyx_capi__: Final[dict[str, object]]
+
+@final
+class Table:
+    rows: Final[int]
+    state: Final[NDArray[np.int8]]
+    mode: Final[NDArray[np.int8]]
+    cards: Final[NDArray[np.int32]]
+    replicas: Final[NDArray[np.int32]]
+    opaque: Final[NDArray[np.int32]]
+    order: Final[NDArray[np.uint32]]
+    soft: Final[NDArray[np.int32]]
+    allocatable: Final[NDArray[np.int64]]
+    used: Final[NDArray[np.int64]]
+    used_soft: Final[NDArray[np.int64]]
+    memory: Final[NDArray[np.int64]]
+    memory_used: Final[NDArray[np.int64]]
+    memory_soft: Final[NDArray[np.int64]]
+    shares: Final[NDArray[np.int32]]
+    shares_soft: Final[NDArray[np.int32]]
+    exclusive: Final[NDArray[np.int32]]
+    exclusive_soft: Final[NDArray[np.int32]]
+    def __new__(
+        cls,
+        *,
+        state: NDArray[np.int8],
+        mode: NDArray[np.int8],
+        cards: NDArray[np.int32],
+        replicas: NDArray[np.int32],
+        opaque: NDArray[np.int32],
+        order: NDArray[np.uint32],
+        soft: NDArray[np.int32],
+        allocatable: NDArray[np.int64],
+        used: NDArray[np.int64],
+        used_soft: NDArray[np.int64],
+        memory: NDArray[np.int64],
+        memory_used: NDArray[np.int64],
+        memory_soft: NDArray[np.int64],
+        shares: NDArray[np.int32],
+        shares_soft: NDArray[np.int32],
+        exclusive: NDArray[np.int32],
+        exclusive_soft: NDArray[np.int32],
+    ) -> Self: ...
+    def copy_row(self, row: int) -> Table: ...
+
+@final
+class Ask:
+    resources: Final[NDArray[np.int32]]
+    counts: Final[NDArray[np.int64]]
+    whole: Final[int]
+    shares: Final[int]
+    memory: Final[int]
+    gpu_id: Final[int]
+    shared_id: Final[int]
+    def __new__(
+        cls,
+        resources: NDArray[np.int32],
+        counts: NDArray[np.int64],
+        whole: int,
+        shares: int,
+        memory: int,
+        gpu_id: int = -1,
+        shared_id: int = -1,
+    ) -> Self: ...

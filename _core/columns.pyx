@@ -1,0 +1,192 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True, auto_pickle=False, autotestdict=False
+"""What the kernels read: the book's columns as one typed view, and one pod's ask.
+
+The book owns the arrays and changes them in place; it builds a new Table only when they grow. Types and
+shapes are checked here, once per growth or once per call, so that the loops need no checks.
+"""
+
+from operator import index
+
+import numpy as np
+
+from libc.stdint cimport INT32_MAX, INT64_MAX
+
+_PER_ROW = {"state": "int8", "mode": "int8", "cards": "int32", "replicas": "int32", "opaque": "int32",
+            "order": "uint32", "soft": "int32"}
+_PER_RESOURCE = {"allocatable": "int64", "used": "int64", "used_soft": "int64"}
+_PER_CARD = {"memory": "int64", "memory_used": "int64", "memory_soft": "int64", "shares": "int32",
+             "shares_soft": "int32", "exclusive": "int32", "exclusive_soft": "int32"}
+
+
+cdef class Table:
+    """The book's columns for N rows (nodes), G card slots and R extended resources.
+
+    Parameters
+    ----------
+    state : int8[N]
+        0 open, 1 vacant (no node in this row), 2 closed.
+    mode : int8[N]
+        What one nvidia.com/gpu of the node is: 0 a whole card, 1 a replica of a shared card, 2 an instance
+        of MIG strategy single.
+    cards, replicas, opaque, soft : int32[N]
+        Cards not in MIG mode (indices 0..cards-1), replicas per card (0: not shared), whole cards held by
+        pods whose card is unknown, number of soft claims on the row.
+    order : uint32[N]
+        Stable hash of the node, which breaks ties.
+    allocatable, used, used_soft : int64[N, R]
+        Counts of extended resources: what the node offers, what is held, what soft claims would add.
+    memory, memory_used, memory_soft : int64[N, G]
+        Bytes per card; a memory of 0 is unknown.
+    shares, shares_soft, exclusive, exclusive_soft : int32[N, G]
+        Replicas in use and whole-card owners, per card.
+
+    Every array stays readable under its name, as the numpy array that was given.
+
+    Raises
+    ------
+    ValueError
+        If an array has another type, layout or shape; the message names it.
+    """
+
+    def __cinit__(self, *, state, mode, cards, replicas, opaque, order, soft, allocatable, used, used_soft,
+                  memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft):
+        exact(state, "state", "int8", (-1,))
+        exact(allocatable, "allocatable", "int64", (-1, -1))
+        exact(memory, "memory", "int64", (-1, -1))
+        self.rows = state.shape[0]
+        self.kinds = allocatable.shape[1]
+        self.width = memory.shape[1]
+        if self.kinds == 0:
+            raise ValueError("allocatable must have at least one resource column, not none.")
+        if self.width == 0:
+            raise ValueError("memory must have at least one card column, not none.")
+        self.arrays = {
+            "state": state, "mode": mode, "cards": cards, "replicas": replicas, "opaque": opaque,
+            "order": order, "soft": soft, "allocatable": allocatable, "used": used, "used_soft": used_soft,
+            "memory": memory, "memory_used": memory_used, "memory_soft": memory_soft, "shares": shares,
+            "shares_soft": shares_soft, "exclusive": exclusive, "exclusive_soft": exclusive_soft,
+        }
+        for dtypes, shape in (
+            (_PER_ROW, (self.rows,)),
+            (_PER_RESOURCE, (self.rows, self.kinds)),
+            (_PER_CARD, (self.rows, self.width)),
+        ):
+            for name, dtype in dtypes.items():
+                exact(self.arrays[name], name, dtype, shape)
+        self.state, self.mode, self.order = state, mode, order
+        self.cards, self.replicas, self.opaque, self.soft = cards, replicas, opaque, soft
+        self.allocatable, self.used, self.used_soft = allocatable, used, used_soft
+        self.memory, self.memory_used, self.memory_soft = memory, memory_used, memory_soft
+        self.shares, self.shares_soft = shares, shares_soft
+        self.exclusive, self.exclusive_soft = exclusive, exclusive_soft
+
+    def __getattr__(self, str name):
+        try:
+            return self.arrays[name]
+        except KeyError:
+            raise AttributeError(f"Table has no column {name!r}.") from None
+
+    def copy_row(self, row):
+        """A Table of one row on fresh copies, to try out what would be if something left or came.
+
+        Raises
+        ------
+        ValueError
+            If `row` is not a row of this table.
+        """
+        cdef Py_ssize_t at = whole_number(row, "row", 0, self.rows - 1)
+        return Table(**{name: array[at:at + 1].copy() for name, array in self.arrays.items()})
+
+
+cdef class Ask:
+    """What one pod asks for, immutable.
+
+    Parameters
+    ----------
+    resources : int32[k]
+        Distinct ids of extended resources: columns of the Table.
+    counts : int64[k]
+        How many of each, at least 1.
+    whole, shares : int
+        How many of them are nvidia.com/gpu and nvidia.com/gpu.shared; the same counts stand in `counts`.
+    memory : int
+        Bytes that the pod declares per card; 0 if it declares none.
+    gpu_id, shared_id : int
+        The ids of nvidia.com/gpu and nvidia.com/gpu.shared; -1 if not asked for.
+
+    Raises
+    ------
+    ValueError
+        If the arrays, numbers or ids do not agree with the above.
+    """
+
+    def __cinit__(self, resources, counts, whole, shares, memory, gpu_id=-1, shared_id=-1):
+        exact(resources, "resources", "int32", (-1,))
+        exact(counts, "counts", "int64", resources.shape)
+        self.resources, self.counts = resources.copy(), counts.copy()
+        self.resources.flags.writeable = self.counts.flags.writeable = False
+        self.ids, self.amounts = self.resources, self.counts
+        amount_of = dict(zip(resources.tolist(), counts.tolist(), strict=True))
+        if len(amount_of) < len(resources) or min(amount_of, default=0) < 0:
+            raise ValueError(f"resources must be distinct ids from 0 on, not {resources.tolist()}.")
+        if min(amount_of.values(), default=1) < 1:
+            raise ValueError(f"counts must be at least 1 each, not {counts.tolist()}.")
+        self.whole = whole_number(whole, "whole", 0, INT64_MAX)
+        self.shares = whole_number(shares, "shares", 0, INT64_MAX)
+        self.memory = whole_number(memory, "memory", 0, INT64_MAX)
+        self.gpu_id = whole_number(gpu_id, "gpu_id", -1, INT32_MAX)
+        self.shared_id = whole_number(shared_id, "shared_id", -1, INT32_MAX)
+        for name, amount, kind in (
+            ("gpu_id", self.whole, self.gpu_id), ("shared_id", self.shares, self.shared_id)
+        ):
+            if amount_of.get(kind, 0) != amount or (kind >= 0 and amount == 0):
+                raise ValueError(f"{name} {kind} must be the resource that is asked for {amount} times, "
+                                 f"or -1 when it is not asked for.")
+
+
+cdef object exact(object array, str name, str dtype, tuple shape):
+    """`array` if it is a C-contiguous array of this type and shape (-1: any length), else ValueError."""
+    if isinstance(array, np.ndarray):
+        if (array.dtype == dtype and array.flags.c_contiguous and array.ndim == len(shape)
+                and all([want in (-1, got) for want, got in zip(shape, array.shape)])):
+            return array
+        layout = "" if array.flags.c_contiguous else "non-contiguous "
+        got = f"a {layout}{array.dtype} array of shape {array.shape}"
+    else:
+        got = f"a {type(array).__name__}"
+    wanted = str(shape).replace("-1", "n")
+    raise ValueError(f"{name} must be a C-contiguous {dtype} array of shape {wanted}, not {got}.")
+
+
+cdef int64_t whole_number(object value, str name, int64_t least, int64_t most) except? -1:
+    number = index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, not {number}.")
+    return number
+
+
+cdef const int32_t[::1] indices(object array, str name, Py_ssize_t limit):
+    """A view of an int32[n] array whose values all lie in 0..limit-1, else ValueError."""
+    cdef const int32_t[::1] view = exact(array, name, "int32", (-1,))
+    cdef Py_ssize_t wrong = _outside(view, limit)
+    if wrong >= 0:
+        raise ValueError(f"{name}[{wrong}] is {view[wrong]}, but there are only rows 0 to {limit - 1}.")
+    return view
+
+
+cdef Py_ssize_t _outside(const int32_t[::1] view, Py_ssize_t limit) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(view.shape[0]):
+        if view[i] < 0 or view[i] >= limit:
+            return i
+    return -1
+
+
+cdef int known_resources(Table table, Ask ask) except -1:
+    cdef Py_ssize_t i
+    for i in range(ask.ids.shape[0]):
+        if ask.ids[i] >= table.kinds:
+            raise ValueError(f"The ask names resource {ask.ids[i]}, "
+                             f"but the table has only 0 to {table.kinds - 1}.")
+    return 0

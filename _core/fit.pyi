@@ -1,0 +1,21 @@
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _core.columns import Ask, Table
+
+FITS: Final = 0
+CONTENDED: Final = 1
+UNKNOWN: Final = 2
+CLOSED: Final = 3
+LACKING: Final = 4
+TAKEN: Final = 5
+MEMORY_UNKNOWN: Final = 6
+MEMORY_TOO_SMALL: Final = 7
+MEMORY_TAKEN: Final = 8
+
+def fit(table: Table, rows: NDArray[np.int32], ask: Ask) -> NDArray[np.int8]: ...
+def seat(
+    table: Table, row: int, ask: Ask, soft: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...

@@ -1,0 +1,146 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True, auto_pickle=False, autotestdict=False
+"""Which rows take a pod, why the others do not, and which cards it would get.
+
+A row is judged as it stands (bound and reserved pods), and where it has soft claims with those added first:
+what fits only without them is contended. A reason that no departing pod can lift (too few cards, too little
+memory in a card) wins over one that it can (taken), so that nothing is evicted in vain.
+"""
+
+import numpy as np
+
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+from _core.cards cimport Need, Row, Seats, choose, free_cards, has_room, need_on, row_at
+from _core.columns cimport OPEN, VACANT, Ask, Table, indices, known_resources, whole_number
+
+
+def fit(Table table not None, rows, Ask ask not None):
+    """Judge rows for one pod.
+
+    Parameters
+    ----------
+    table : Table
+    rows : int32[n]
+        Rows of the table, in any order.
+    ask : Ask
+
+    Returns
+    -------
+    int8[n]
+        For each row FITS, CONTENDED (fits only if soft claims are not counted) or the reason why not.
+
+    Raises
+    ------
+    ValueError
+        If a row or a resource is not in the table.
+    """
+    cdef const int32_t[::1] at = indices(rows, "rows", table.rows)
+    cdef int8_t[::1] codes
+    known_resources(table, ask)
+    result = np.empty(at.shape[0], np.int8)
+    codes = result
+    with nogil:
+        _fit(table, at, ask, codes)
+    return result
+
+
+def seat(Table table not None, row, Ask ask not None, bint soft=False):
+    """Choose a row's cards for one pod.
+
+    Whole cards are the free ones of lowest index. Shares go one after another to the shared card that has
+    room and is left with the least memory (with the fewest replicas where memory is unknown; those come
+    last), then to the free card of lowest index.
+
+    Parameters
+    ----------
+    table : Table
+    row : int
+    ask : Ask
+    soft : bool
+        Whether soft claims hold cards, too.
+
+    Returns
+    -------
+    whole : int32[w]
+        Cards for the pod alone.
+    shares : int32[s]
+        The card of each share.
+
+    Raises
+    ------
+    ValueError
+        If the row or a resource is not in the table, or if the pod does not fit on the row.
+    """
+    cdef Py_ssize_t at = whole_number(row, "row", 0, table.rows - 1)
+    cdef int code
+    cdef Row there
+    cdef Seats seats
+    cdef int32_t[::1] cards, many
+    known_resources(table, ask)
+    code = judge(table, at, ask, soft)
+    if code != FITS:
+        raise ValueError(f"The pod does not fit on row {at} (code {code}), so it has no seat there.")
+    chosen, counts = np.empty(table.width, np.int32), np.empty(table.width, np.int32)
+    cards, many = chosen, counts
+    there = row_at(table, at, soft)
+    seats = choose(&there, need_on(table, at, ask), &cards[0], &many[0])
+    shared = chosen[seats.whole:seats.chosen]
+    return chosen[:seats.whole].copy(), np.repeat(shared, counts[shared])
+
+
+cdef void _fit(Table table, const int32_t[::1] rows, Ask ask, int8_t[::1] codes) noexcept nogil:
+    cdef Py_ssize_t i, row
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        if table.soft[row] <= 0:
+            codes[i] = judge(table, row, ask, False)
+        elif judge(table, row, ask, True) == FITS:
+            codes[i] = FITS
+        else:
+            codes[i] = judge(table, row, ask, False)
+            if codes[i] == FITS:
+                codes[i] = CONTENDED
+
+
+cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
+    """FITS or the reason why not, with soft claims counted or not; never CONTENDED."""
+    cdef Py_ssize_t i, kind
+    cdef int64_t used, enough = 0, known = 0
+    cdef bint lacking = False, taken = False
+    cdef Need need
+    cdef Row cards
+    if table.state[row] != OPEN:
+        return UNKNOWN if table.state[row] == VACANT else CLOSED
+    for i in range(ask.ids.shape[0]):
+        kind = ask.ids[i]
+        used = table.used[row, kind] + (table.used_soft[row, kind] if soft else 0)
+        lacking |= table.allocatable[row, kind] < ask.amounts[i]
+        taken |= table.allocatable[row, kind] - used < ask.amounts[i]
+    if lacking:
+        return LACKING
+    need = need_on(table, row, ask)
+    if need.whole == 0 and need.shares == 0:
+        return TAKEN if taken else FITS
+    cards = row_at(table, row, soft)
+    if need.whole > cards.cards or (need.shares > 0 and (cards.cards == 0 or cards.replicas <= 0)):
+        return LACKING
+    if need.memory > 0:
+        for i in range(cards.cards):
+            known += cards.memory[i] > 0
+            enough += cards.memory[i] >= need.memory
+        if known == 0:
+            return MEMORY_UNKNOWN
+        if enough < max(need.whole, 1):
+            return MEMORY_TOO_SMALL
+    if taken:
+        return TAKEN
+    if need.whole > 0 and free_cards(&cards, need.memory) - cards.opaque < need.whole:
+        return TAKEN
+    if need.shares > 0 and not has_room(&cards, need):
+        if need.memory > 0:
+            need.memory = 0
+            if has_room(&cards, need):
+                return MEMORY_TAKEN
+        return TAKEN
+    return FITS

@@ -1,0 +1,116 @@
+"""`python -m bench CASE`: measure one promise, or all of them, and say which goals were met."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from bench import report
+from bench.report import Measurement
+from tests.controlplane.binaries import KUBERNETES
+
+Case = Callable[[], list[Measurement]]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """Measure what kvitej promises, each figure beside its floor in the same run."""
+
+
+def reported(command: Callable[..., list[Case]]) -> Callable[..., None]:
+    """Give a command that returns cases the options --json and --check, and show what the cases measure."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
+    @click.option("--check", is_flag=True, help="Exit with status 1, naming each goal that was missed.")
+    @functools.wraps(command)
+    def shown(*, as_json: bool, check: bool, **options: Any) -> None:
+        measurements: list[Measurement] = []
+        for case in command(**options):
+            found = case()
+            measurements += found
+            if as_json:
+                click.echo(report.as_json(found))
+            else:
+                report.print_table(found, Console())
+        missed = report.missed(measurements)
+        if check and missed:
+            click.echo("\n".join(missed), err=True)
+            sys.exit(1)
+
+    return shown
+
+
+@main.command()
+@reported
+def latency() -> list[Case]:
+    """Filter and Prioritize with 500 to 50,000 names beside a handler that does nothing."""
+    from bench.cases import latency
+
+    return [functools.partial(latency.run, _say("latency"))]
+
+
+@main.command()
+@click.option(
+    "--kubernetes", default=KUBERNETES, show_default=True, metavar="V", help="Version to build and run."
+)
+@click.option("--nodes", default=5_000, show_default=True, type=click.IntRange(1))
+@click.option("--pods", default=1_500, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs per contender; medians count."
+)
+@reported
+def throughput(**options: Any) -> list[Case]:
+    """Pods a second under the real kube-scheduler: alone, with trivial extenders, with kvitej."""
+    from bench.cases import throughput
+
+    return [functools.partial(throughput.run, _say("throughput"), **options)]
+
+
+@main.command()
+@reported
+def sync() -> list[Case]:
+    """Seconds and memory from start to ready with 5,000 nodes and 50,000 pods."""
+    from bench.cases import sync
+
+    return [functools.partial(sync.run, _say("sync"))]
+
+
+@main.command()
+@click.option(
+    "--traces",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of openb_pod_list_default.csv, to play it in creation order.",
+)
+@click.option("--seed", default=42, show_default=True, help="Shuffles the pods when there is no --traces.")
+@click.option("--pods", "limit", type=click.IntRange(1), help="Play only so many pods.")
+@reported
+def trace(**options: Any) -> list[Case]:
+    """The openb trace on the real kube-scheduler until the cluster is full, and a recount."""
+    from bench.cases import trace
+
+    return [functools.partial(trace.run, _say("trace"), **options)]
+
+
+@main.command("all")
+@reported
+def every() -> list[Case]:
+    """All cases as they are run by default."""
+    from bench.cases import latency, sync, throughput, trace
+
+    return [functools.partial(case.run, _say(case.CASE)) for case in (latency, sync, throughput, trace)]
+
+
+def _say(case: str) -> Callable[[str], None]:
+    """Progress on stderr, so that stdout holds nothing but results."""
+    return lambda line: click.echo(f"[{case}] {line}", err=True)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m bench")

@@ -1,0 +1,1 @@
+"""The cases, one a file: `run` measures and returns its measurements."""

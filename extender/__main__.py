@@ -1,0 +1,142 @@
+"""The command line. It reads options and configuration, and hands over to the layer that does the work.
+
+Layers are imported by the command that needs them, so that `kvitej version` and `--help` answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from extender import __version__
+
+
+class _Refusal(click.ClickException):
+    """A sentence that says what cannot be done; printed without a traceback, with exit status 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"kvitej: {self.message}", file=file or sys.stderr)
+
+
+class _Sentences(click.Group):
+    """A group whose commands end with a sentence when input is wrong or a file or port cannot be used."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            raise _Refusal(f"{place}{error.strerror or error}.") from error
+        except ValueError as error:
+            raise _Refusal(str(error)) from error
+
+
+def _address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
+    """Split `host:port`, with an IPv6 host in brackets."""
+    host, _, port = value.rpartition(":")
+    if not (host and port.isascii() and port.isdecimal() and int(port) <= 65535):
+        raise click.BadParameter(f"{value!r} is not of the form 127.0.0.1:8889, with a port from 0 to 65535.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+_config = click.option(
+    "--config", "config_file", metavar="FILE", type=click.Path(path_type=Path), help="Configuration in YAML."
+)
+
+
+@click.group(
+    cls=_Sentences, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+def main() -> None:
+    """Fair, topology-aware GPU scheduling for shared Kubernetes clusters, beside the stock kube-scheduler."""
+
+
+@main.command()
+@click.option("--cluster", metavar="NAME|FILE", help="Play a cluster from a file; three-tenants is built in.")
+@click.option(
+    "--kubeconfig", metavar="FILE|in-cluster", help="Serve the cluster that this kubeconfig reaches."
+)
+@_config
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where the scheduler's verbs listen.")
+@click.option(
+    "--port", default=8888, show_default=True, type=click.IntRange(0, 65535), help="0 is any free port."
+)
+@click.option(
+    "--http",
+    default="127.0.0.1:8889",
+    show_default=True,
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Where health, metrics and version listen.",
+)
+@click.option("--once", is_flag=True, help="With --cluster: end after the play instead of serving on.")
+def serve(
+    cluster: str | None,
+    kubeconfig: str | None,
+    config_file: Path | None,
+    host: str,
+    port: int,
+    http: tuple[str, int],
+    once: bool,
+) -> None:
+    """Place and bind GPU pods.
+
+    --kubeconfig serves a real cluster, --cluster one that is played from a file.
+
+    Whoever reaches the verbs can place pods: let --host be the loopback address beside the scheduler, or
+    guard it.
+    """
+    if (cluster is None) == (kubeconfig is None):
+        raise click.UsageError("Give either --cluster NAME|FILE or --kubeconfig FILE|in-cluster.")
+    if once and cluster is None:
+        raise click.UsageError("--once ends a play, so it goes with --cluster only.")
+    from extender import config, log
+
+    configuration = config.load(config_file)
+    log.setup(configuration.log.level, configuration.log.format)
+    if cluster is not None:
+        from extender.serve.embedded import serve_cluster
+
+        serve_cluster(cluster, configuration, host=host, port=port, http=http, once=once)
+    elif kubeconfig is not None:
+        from extender.serve.run import serve_kubernetes
+
+        serve_kubernetes(kubeconfig, configuration, host=host, port=port, http=http)
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(f"kvitej {__version__}")
+
+
+@main.command("config")
+@_config
+def show_config(config_file: Path | None) -> None:
+    """Print the effective configuration.
+
+    Each key stands under a comment with its meaning and range. The output is a configuration file itself.
+    """
+    from extender import config
+
+    click.echo(config.render(config.load(config_file)), nl=False)
+
+
+@main.command("scheduler-config")
+def scheduler_config() -> None:
+    """Print a configuration for kube-scheduler.
+
+    With it, a kube-scheduler asks `kvitej serve` on the same host about every pod that wants GPUs.
+    """
+    from extender import schedulerconfig
+
+    click.echo(schedulerconfig.render(), nl=False)
+
+
+if __name__ == "__main__":
+    main(prog_name="kvitej")

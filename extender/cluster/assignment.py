@@ -1,0 +1,101 @@
+"""Which cards of its node a pod holds, container by container, and the record of it in the pod's annotation.
+
+The kernels choose cards for the pod as a whole; `record` deals them out to containers in their start order (an
+ordinary init container uses cards that the running containers get later, as the kubelet does), and `recall` reads
+the record back and believes it only if it says exactly what the pod's spec asks for.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from extender.cluster.geometry import unit_share
+from extender.cluster.inventory import Inventory, Mode
+from extender.cluster.request import GPU, SHARED, Kind, Need, Request, steps
+from extender.wire.devices import ContainerDevices, Devices, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """`whole`: cards held alone; `shared`: one entry per replica, so a card may occur twice."""
+
+    whole: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
+
+
+def split(request: Request, mode: Mode) -> tuple[int, int]:
+    """(whole cards, replicas) that the request means on a node of this mode; MIG instances are counts only."""
+    gpus, shared = request.count(GPU), request.count(SHARED)
+    if mode is Mode.REPLICA:
+        return 0, gpus + shared
+    return (0 if mode is Mode.INSTANCE else gpus), shared
+
+
+def units(request: Request, inventory: Inventory) -> float:
+    """GPU units charged: whole 1; MIG its share of the card; a replica the larger of 1/replicas and its memory."""
+    whole, shared = split(request, inventory.mode)
+    part = 1 / inventory.replicas if inventory.replicas else 1.0
+    if request.gpu_memory and inventory.card_memory:
+        part = max(part, request.gpu_memory / inventory.card_memory)
+    total = whole + shared * part
+    for name, count in request.devices:
+        if name == GPU and inventory.mode is Mode.INSTANCE:
+            name = "nvidia.com/mig-" + inventory.product.rpartition("-MIG-")[2]
+        if name not in (GPU, SHARED):
+            share = unit_share(name.removesuffix(".shared"), inventory.product)
+            total += count * (float(share) if share is not None else 1.0)
+    return round(total, 6)
+
+
+def record(request: Request, inventory: Inventory, cards: Cards) -> Devices:
+    """What the Binding's annotation says: per container its cards and instances, and the units of the pod."""
+    containers: dict[str, ContainerDevices] = {}
+    held_whole = held_shared = 0
+    for need in request.needs:
+        whole, shared, mig = _parts(need, inventory.mode)
+        containers[need.container] = ContainerDevices(
+            cards.whole[held_whole : held_whole + whole],
+            cards.shared[held_shared : held_shared + shared],
+            mig,
+        )
+        if need.kind is not Kind.INIT:
+            held_whole, held_shared = held_whole + whole, held_shared + shared
+    return Devices(units(request, inventory), containers)
+
+
+def recall(text: str | None, request: Request, inventory: Inventory) -> Cards | None:
+    """The cards that the annotation records; None when it is missing, unreadable or not what the spec asks."""
+    devices = decode(text) if text is not None else None
+    if devices is None or devices.containers.keys() != {need.container for need in request.needs}:
+        return None
+    for need in request.needs:
+        whole, shared, mig = _parts(need, inventory.mode)
+        found = devices.containers[need.container]
+        if (len(set(found.gpu)), len(found.gpu), len(found.shared), found.mig) != (whole, whole, shared, mig):
+            return None
+    held: set[int] = set()
+    replicas: Counter[int] = Counter()
+    for step in steps(request.needs):
+        held.update(card for need in step for card in devices.containers[need.container].gpu)
+        replicas |= Counter(card for need in step for card in devices.containers[need.container].shared)
+    cards = Cards(tuple(sorted(held)), tuple(sorted(replicas.elements())))
+    if not _within(cards.whole, inventory.cards) or not _within(cards.shared, inventory.cards):
+        return None
+    if any(count > inventory.replicas for count in replicas.values()) or held & replicas.keys():
+        return None
+    return cards if (len(cards.whole), len(cards.shared)) == split(request, inventory.mode) else None
+
+
+def _parts(need: Need, mode: Mode) -> tuple[int, int, dict[str, int]]:
+    asks = dict(need.devices)
+    gpus, shared = asks.get(GPU, 0), asks.get(SHARED, 0)
+    mig = {name: count for name, count in need.devices if name not in (GPU, SHARED)}
+    if mode is Mode.REPLICA:
+        return 0, gpus + shared, mig
+    if mode is Mode.INSTANCE:
+        return 0, shared, {**({GPU: gpus} if gpus else {}), **mig}
+    return gpus, shared, mig
+
+
+def _within(cards: Sequence[int], count: int) -> bool:
+    return all(0 <= card < count for card in cards)

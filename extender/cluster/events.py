@@ -1,0 +1,110 @@
+"""What may happen to the book: the only values that `ClusterState.apply` takes.
+
+The first four come from the API server's watch, the rest from kvitej's own doors. Times are seconds of one
+monotonic clock, passed in by whoever makes the event.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from extender.cluster.assignment import Cards
+from extender.wire.objects import Node, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """The node exists and looks like this; `fault` says that the rest of it could not be decoded."""
+
+    node: Node
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """The pod exists and looks like this; a terminal pod holds nothing.
+
+    `fault` says that its spec could not be decoded: then `pod` has only what could be.
+    """
+
+    pod: Pod
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Filter expects the pod on these cards: lowers the node's rank for others until `until` or its Bind."""
+
+    pod: Pod
+    node: str
+    cards: Cards
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """The pod's soft claim ends: where it will sit is being decided anew."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nudged:
+    """The waiting pods were woken for the room that the book has now; more room may wake them again."""
+
+    uids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Bind is about to write: the seat is taken from now on."""
+
+    pod: Pod
+    node: str
+    devices: str | None
+    """The value of the annotation `kvitej.io/devices` that the Binding carries; None if it holds no device."""
+
+
+class Outcome(Enum):
+    """How a Binding ended, as far as the API server has told."""
+
+    BOUND = "bound"
+    REFUSED = "refused"
+    """Certainly not written: the pod is gone, changed, bound elsewhere, or the write never left."""
+    UNKNOWN = "unknown"
+    """The answer was lost: the write may have happened, so the seat stays until a read or the watch tells."""
+
+
+class BindResult(NamedTuple):
+    """What became of a Binding, with a sentence for whoever asked for it (empty when bound)."""
+
+    outcome: Outcome
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcome of the Binding for which the seat was reserved."""
+
+    uid: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """Time has passed: soft claims older than `now` end."""
+
+    now: float
+
+
+Event = NodeSeen | NodeGone | PodSeen | PodGone | Claimed | Unclaimed | Nudged | Reserved | Settled | Elapsed

@@ -1,0 +1,61 @@
+"""What `ClusterState.apply` has to tell a person: the caller logs and counts it, the book only notices."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPastUs:
+    """A GPU pod has a node that kvitej did not give it."""
+
+    namespace: str
+    name: str
+    node: str
+
+    def __str__(self) -> str:
+        return (
+            f"pod {self.namespace}/{self.name} was bound to {self.node} past kvitej: it is charged at its worst case; "
+            "check its schedulerName and the managedResources of the scheduler configuration"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """Which cards the pod holds is not known: its record is missing, unreadable or not what its spec asks."""
+
+    namespace: str
+    name: str
+    node: str
+
+    def __str__(self) -> str:
+        return (
+            f"which cards of {self.node} pod {self.namespace}/{self.name} holds is not known: "
+            "it is charged at its worst case until it is gone"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClosed:
+    """Nothing more is placed on the node while the reason lasts."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"node {self.node} is closed: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedResource:
+    """A node advertises a resource that the scheduler does not ask us about."""
+
+    node: str
+    resource: str
+
+    def __str__(self) -> str:
+        return (
+            f"node {self.node} advertises {self.resource}, which managedResources of the scheduler lacks: "
+            "pods that ask for it go past the veto; add the name (`kvitej scheduler-config` prints the known ones)"
+        )
+
+
+Notice = BoundPastUs | WorstCase | NodeClosed | UnlistedResource

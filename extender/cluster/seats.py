@@ -1,0 +1,127 @@
+"""Seats: one record per pod UID, claim → reserved → bound, and how a seat weighs on its node's columns.
+
+`charge` is the only writer of the `used` columns and `hold` of the `soft` ones, each with a sign, so that what was
+added is exactly what is taken away.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from _core import Table
+from extender.cluster.assignment import Cards, split
+from extender.cluster.columns import Columns
+from extender.cluster.inventory import Inventory
+from extender.cluster.request import Request
+from extender.wire.objects import Pod
+
+
+class Phase(Enum):
+    RESERVED = "reserved"
+    """Bind is writing."""
+    UNCERTAIN = "uncertain"
+    """The write's answer was lost: the seat stays until a read or the watch tells."""
+    BOUND = "bound"
+
+
+@dataclass(slots=True)
+class Seat:
+    """Who sits where. `cards` is None while they are not known: then the worst case is charged."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    request: Request
+    phase: Phase
+    priority: int = 0
+    record: str | None = None
+    """The annotation `kvitej.io/devices` as found; None says that kvitej did not bind the pod."""
+    cards: Cards | None = None
+    fault: str = ""
+    """Why the pod's spec cannot be read; its node is closed while it is there."""
+    memory_unknown: bool = False
+    """It declared GPU memory that cannot be read: each of its replicas is charged as all memory of a card."""
+
+    def is_like(self, other: "Seat") -> bool:
+        """Whether both weigh the same on the same node."""
+        return (self.node, self.request, self.record, self.fault, self.memory_unknown) == (
+            other.node,
+            other.request,
+            other.record,
+            other.fault,
+            other.memory_unknown,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoftClaim:
+    """Filter's expectation: the pod will likely take `cards` of `node` within moments."""
+
+    node: str
+    pod: Pod
+    request: Request
+    cards: Cards
+    until: float
+
+
+def share_cost(arrays: Columns | Table, row: int, card: int, request: Request) -> int:
+    """Bytes that one replica costs on a card: what it declares, at least its part of the card (0: memory unknown)."""
+    memory = int(arrays.memory[row, card])
+    replicas = int(arrays.replicas[row])
+    return max(request.gpu_memory, memory // replicas if replicas else memory) if memory else 0
+
+
+def charge(
+    columns: Columns, row: int, inventory: Inventory, seat: Seat, ids: Mapping[str, int], sign: int
+) -> None:
+    """Add (`sign` 1) or take away (-1) all that the seat weighs on its row."""
+    columns.version[row] += 1
+    columns.cpu_used[row] += sign * seat.request.cpu
+    columns.ram_used[row] += sign * seat.request.memory
+    if seat.request.devices:
+        charge_devices(columns, row, inventory, seat, ids, sign)
+
+
+def charge_devices(
+    arrays: Columns | Table, row: int, inventory: Inventory, seat: Seat, ids: Mapping[str, int], sign: int
+) -> None:
+    """The part of `charge` that the kernels read; a what-if calls it on a copy of the row.
+
+    Resources that the node does not advertise are not counted: any pod may name any number of them. When the node
+    begins to, its inventory changes and the row is charged anew.
+    """
+    request = seat.request
+    advertised = dict(inventory.allocatable)
+    for name, count in request.devices:
+        if name in advertised:
+            arrays.used[row, ids[name]] += sign * count
+    whole, shared = split(request, inventory.mode)
+    cards = seat.cards
+    shares: Mapping[int, int]
+    if cards is None:
+        arrays.opaque[row] += sign * whole
+        shares = dict.fromkeys(range(inventory.cards), shared) if shared else {}
+    else:
+        for card in cards.whole:
+            arrays.exclusive[row, card] += sign
+        shares = Counter(cards.shared)
+    for card, count in shares.items():
+        memory = int(arrays.memory[row, card])
+        cost = memory if seat.memory_unknown else share_cost(arrays, row, card, request)
+        arrays.shares[row, card] += sign * count
+        # One pod holds at most all of a card, whatever it declares; this keeps sums within 64 bits, too.
+        arrays.memory_used[row, card] += sign * min(count * cost, memory)
+
+
+def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], sign: int) -> None:
+    """Add or take away a soft claim."""
+    columns.soft[row] += sign
+    for name, count in claim.request.devices:
+        columns.used_soft[row, ids[name]] += sign * count
+    for card in claim.cards.whole:
+        columns.exclusive_soft[row, card] += sign
+    for card in claim.cards.shared:
+        columns.shares_soft[row, card] += sign
+        columns.memory_soft[row, card] += sign * share_cost(columns, row, card, claim.request)

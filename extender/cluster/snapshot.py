@@ -1,0 +1,43 @@
+"""What a decision reads: the book as of one moment, for one synchronous decision.
+
+It shares the book's arrays, so it costs nothing to take and must not be kept across an `apply`: decisions never
+await, and whoever needs a what-if works on `table.copy_row`.
+"""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+
+from _core import Ask, NameIndex, Table
+from extender.cluster.inventory import Inventory
+from extender.cluster.request import Request
+from extender.cluster.seats import Seat, SoftClaim
+from extender.wire.objects import Pod
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A GPU pod without a node. `nudged` is the book's `room` when it was last woken."""
+
+    pod: Pod
+    nudged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Rows of `table` are nodes; `index` names them. `generation` counts events, `room` those that made room."""
+
+    table: Table
+    index: NameIndex
+    inventories: Mapping[str, Inventory]
+    ids: Mapping[str, int]
+    seats: Mapping[str, Seat]
+    seats_by_node: Mapping[str, Mapping[str, Seat]]
+    claims: Mapping[str, SoftClaim]
+    waiting: Mapping[str, Waiting]
+    past_us: Set[str]
+    worst_case: Set[str]
+    unlisted: Mapping[str, Set[str]]
+    generation: int
+    room: int
+    ask: Callable[[Request], Ask | None]
+    """The request in the kernels' terms; None when it names a resource that no node has."""

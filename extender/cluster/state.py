@@ -1,0 +1,390 @@
+"""The book: `ClusterState.apply(event)` is its only door in, `snapshot()` its only door out.
+
+Pods and nodes come in any order: a seat is kept under its node's name, so it weighs as soon as the node is there,
+also when the node is removed and created again. When a node's inventory changes, its row is charged anew from its
+seats, so nothing can leak over a relabelling.
+"""
+
+import zlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from _core import Ask, NameIndex
+from extender.cluster.assignment import Cards, recall
+from extender.cluster.columns import CLOSED, OPEN, Columns
+from extender.cluster.events import (
+    Claimed,
+    Elapsed,
+    Event,
+    NodeGone,
+    NodeSeen,
+    Nudged,
+    Outcome,
+    PodGone,
+    PodSeen,
+    Reserved,
+    Settled,
+    Unclaimed,
+)
+from extender.cluster.inventory import Inventory, inventory_of
+from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
+from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, request_of
+from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
+from extender.cluster.snapshot import Snapshot, Waiting
+from extender.wire.devices import ANNOTATION
+from extender.wire.objects import Pod
+
+TERMINAL = ("Succeeded", "Failed")
+
+
+class ClusterState:
+    """Nodes, seats, claims and waiting GPU pods.
+
+    `managed` are the resource names of the scheduler configuration; a node's other `nvidia.com/*` names are noticed,
+    since pods that ask for them go past the veto.
+    """
+
+    def __init__(self, managed: Iterable[str]) -> None:
+        self._managed = frozenset(managed)
+        self._columns = Columns()
+        self._index = NameIndex()
+        self._ids: dict[str, int] = {}
+        self._asks: dict[Request, Ask] = {}
+        self._inventories: dict[str, Inventory] = {}
+        self._seats: dict[str, Seat] = {}
+        self._seats_by_node: dict[str, dict[str, Seat]] = {}
+        self._claims: dict[str, SoftClaim] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._past_us: set[str] = set()
+        self._worst_case: set[str] = set()
+        self._unlisted: dict[str, set[str]] = {}
+        self._generation = 0
+        self._room = 0
+        for name in self._managed:
+            self._id(name)
+
+    def snapshot(self) -> Snapshot:
+        """The book as of now, for one synchronous decision; not to be kept across an `apply`."""
+        return Snapshot(
+            table=self._columns.table,
+            index=self._index,
+            inventories=self._inventories,
+            ids=self._ids,
+            seats=self._seats,
+            seats_by_node=self._seats_by_node,
+            claims=self._claims,
+            waiting=self._waiting,
+            past_us=self._past_us,
+            worst_case=self._worst_case,
+            unlisted=self._unlisted,
+            generation=self._generation,
+            room=self._room,
+            ask=self._ask,
+        )
+
+    def apply(self, event: Event) -> tuple[Notice, ...]:
+        """Let it happen. What a person should hear about comes back as notices, mostly none."""
+        self._generation += 1
+        match event:
+            case PodSeen(pod, fault):
+                return self._pod_seen(pod, fault)
+            case PodGone(uid):
+                self._forget(uid)
+            case NodeSeen(node, fault):
+                return self._node_seen(inventory_of(node, fault))
+            case NodeGone(name):
+                self._node_gone(name)
+            case Claimed(pod, node, cards, until):
+                self._claim(pod, node, cards, until)
+            case Unclaimed(uid):
+                self._drop_claim(uid)
+            case Nudged(uids):
+                for uid in uids:
+                    if uid in self._waiting:
+                        self._waiting[uid].nudged = self._room
+            case Reserved(pod, node, devices):
+                self._reserve(pod, node, devices)
+            case Settled(uid, outcome):
+                self._settle(uid, outcome)
+            case Elapsed(now):
+                for uid in [uid for uid, claim in self._claims.items() if claim.until <= now]:
+                    self._drop_claim(uid)
+        return ()
+
+    def check(self) -> None:
+        """Recompute every row from the seats and claims; AssertionError names the first column that differs."""
+        fresh = Columns()
+        fresh.want(self._columns.table.memory.shape[1], self._columns.table.used.shape[1])
+        rows = {name: self._index.get(name) for name in self._inventories}
+        for name, inventory in self._inventories.items():
+            row = fresh.take_row()
+            self._describe(fresh, row, inventory)
+            for seat in self._seats_by_node.get(name, {}).values():
+                charge(fresh, row, inventory, seat, self._ids, 1)
+            for claim in self._claims.values():
+                if claim.node == name:
+                    hold(fresh, row, claim, self._ids, 1)
+            for column in (*fresh.NAMES,):
+                if column == "version":
+                    continue
+                ours, theirs = getattr(self._columns, column)[rows[name]], getattr(fresh, column)[row]
+                assert np.array_equal(ours, theirs), (
+                    f"{column} of {name}: the book says {ours}, its seats {theirs}"
+                )
+        assert sum(map(len, self._seats_by_node.values())) == len(self._seats)
+        assert not self._seats.keys() & self._claims.keys(), "a pod has a seat and a claim"
+
+    # pods
+
+    def _pod_seen(self, pod: Pod, fault: str) -> tuple[Notice, ...]:
+        uid = pod.metadata.uid
+        if pod.status is not None and pod.status.phase in TERMINAL:
+            self._forget(uid)
+            return ()
+        if pod.spec is not None and pod.spec.node_name:
+            self._waiting.pop(uid, None)
+            self._drop_claim(uid)
+            record = (pod.metadata.annotations or {}).get(ANNOTATION)
+            return self._sit(_seat(pod, pod.spec.node_name, Phase.BOUND, record, fault))
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            waiting.pod = pod
+        elif uid not in self._seats and _asks_devices(pod):
+            self._waiting[uid] = Waiting(pod)
+        return ()
+
+    def _sit(self, seat: Seat) -> tuple[Notice, ...]:
+        """The pod is bound, whoever did it."""
+        had = self._seats.get(seat.uid)
+        if had is not None:
+            if had.is_like(seat):
+                had.phase = Phase.BOUND
+                return ()
+            self._leave(had)
+        notices: list[Notice] = []
+        if seat.record is None and seat.request.devices:
+            self._past_us.add(seat.uid)
+            notices.append(BoundPastUs(seat.namespace, seat.name, seat.node))
+        if seat.fault:
+            notices.append(NodeClosed(seat.node, f"pod {seat.namespace}/{seat.name}: {seat.fault}"))
+        self._take(seat)
+        if seat.uid in self._worst_case and seat.record is not None:
+            notices.append(WorstCase(seat.namespace, seat.name, seat.node))
+        return tuple(notices)
+
+    def _forget(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+        self._drop_claim(uid)
+        seat = self._seats.get(uid)
+        if seat is not None:
+            self._leave(seat)
+
+    # seats
+
+    def _take(self, seat: Seat) -> None:
+        self._seats[seat.uid] = seat
+        self._seats_by_node.setdefault(seat.node, {})[seat.uid] = seat
+        row = self._index.get(seat.node)
+        if row >= 0:
+            self._weigh(row, seat)
+
+    def _weigh(self, row: int, seat: Seat) -> None:
+        inventory = self._inventories[seat.node]
+        seat.cards = recall(seat.record, seat.request, inventory)
+        if seat.request.devices and (seat.cards is None or seat.memory_unknown):
+            self._worst_case.add(seat.uid)
+        else:
+            self._worst_case.discard(seat.uid)
+        charge(self._columns, row, inventory, seat, self._ids, 1)
+        if seat.fault:
+            self._columns.state[row] = CLOSED
+
+    def _leave(self, seat: Seat) -> None:
+        del self._seats[seat.uid]
+        others = self._seats_by_node[seat.node]
+        del others[seat.uid]
+        if not others:
+            del self._seats_by_node[seat.node]
+        self._past_us.discard(seat.uid)
+        self._worst_case.discard(seat.uid)
+        row = self._index.get(seat.node)
+        if row >= 0:
+            inventory = self._inventories[seat.node]
+            charge(self._columns, row, inventory, seat, self._ids, -1)
+            self._columns.state[row] = self._openness(inventory)
+            if seat.request.devices or seat.fault:
+                self._room += 1
+
+    def _reserve(self, pod: Pod, node: str, devices: str | None) -> None:
+        uid = pod.metadata.uid
+        self._drop_claim(uid)
+        had = self._seats.get(uid)
+        if had is not None:
+            if had.phase is Phase.BOUND:
+                raise ValueError(
+                    f"pod {pod.metadata.name} is bound to {had.node}: it can't be reserved again"
+                )
+            self._leave(had)
+        self._take(_seat(pod, node, Phase.RESERVED, devices, ""))
+
+    def _settle(self, uid: str, outcome: Outcome) -> None:
+        seat = self._seats.get(uid)
+        if seat is None or seat.phase is Phase.BOUND:
+            return
+        if outcome is Outcome.BOUND:
+            seat.phase = Phase.BOUND
+            self._waiting.pop(uid, None)
+        elif outcome is Outcome.UNKNOWN:
+            seat.phase = Phase.UNCERTAIN
+        else:
+            self._leave(seat)
+
+    # soft claims
+
+    def _claim(self, pod: Pod, node: str, cards: Cards, until: float) -> None:
+        uid = pod.metadata.uid
+        self._drop_claim(uid)
+        row = self._index.get(node)
+        if row >= 0 and uid not in self._seats:
+            claim = SoftClaim(node, pod, request_of(pod), cards, until)
+            self._claims[uid] = claim
+            hold(self._columns, row, claim, self._ids, 1)
+
+    def _drop_claim(self, uid: str) -> None:
+        claim = self._claims.pop(uid, None)
+        if claim is not None:
+            hold(self._columns, self._index.get(claim.node), claim, self._ids, -1)
+
+    # nodes
+
+    def _node_seen(self, inventory: Inventory) -> tuple[Notice, ...]:
+        name = inventory.name
+        had = self._inventories.get(name)
+        if had == inventory:
+            return ()
+        for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
+            self._drop_claim(uid)
+        notices = self._learn(inventory)
+        if had is None:
+            row = self._columns.take_row()
+            self._index.insert(name, row)
+        else:
+            row = self._index.get(name)
+            self._columns.clear(row)
+        self._inventories[name] = inventory
+        self._describe(self._columns, row, inventory)
+        for seat in self._seats_by_node.get(name, {}).values():
+            self._weigh(row, seat)
+        self._room += 1
+        if inventory.fault and (had is None or had.fault != inventory.fault):
+            notices.append(NodeClosed(name, inventory.fault))
+        return tuple(notices)
+
+    def _node_gone(self, name: str) -> None:
+        if self._inventories.pop(name, None) is None:
+            return
+        for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
+            del self._claims[uid]
+        for names in self._unlisted.values():
+            names.discard(name)
+        row = self._index.get(name)
+        self._index.remove(name)
+        self._columns.free_row(row)
+
+    def _learn(self, inventory: Inventory) -> list[Notice]:
+        notices: list[Notice] = []
+        unlisted = {name for name, count in inventory.allocatable if count} - self._managed
+        for resource, nodes in self._unlisted.items():
+            if resource not in unlisted:
+                nodes.discard(inventory.name)
+        for resource in sorted(unlisted):
+            nodes = self._unlisted.setdefault(resource, set())
+            if not nodes:
+                notices.append(UnlistedResource(inventory.name, resource))
+            nodes.add(inventory.name)
+        for resource, _ in inventory.allocatable:
+            self._id(resource)
+        self._columns.want(inventory.cards, len(self._ids))
+        return notices
+
+    def _describe(self, columns: Columns, row: int, inventory: Inventory) -> None:
+        columns.mode[row] = inventory.mode
+        columns.cards[row] = inventory.cards
+        columns.replicas[row] = inventory.replicas
+        columns.order[row] = zlib.crc32(inventory.name.encode())
+        columns.memory[row, : inventory.cards] = inventory.card_memory
+        columns.cpu[row] = inventory.cpu
+        columns.ram[row] = inventory.memory
+        for resource, count in inventory.allocatable:
+            columns.allocatable[row, self._ids[resource]] = count
+        columns.state[row] = self._openness(inventory)
+
+    def _openness(self, inventory: Inventory) -> int:
+        seats = self._seats_by_node.get(inventory.name, {}).values()
+        return CLOSED if inventory.fault or any(seat.fault for seat in seats) else OPEN
+
+    # requests
+
+    def _ask(self, request: Request) -> Ask | None:
+        ask = self._asks.get(request)
+        if ask is None:
+            if any(name not in self._ids for name, _ in request.devices):
+                return None
+            if len(self._asks) >= 4096:
+                self._asks.clear()
+            ask = self._asks[request] = Ask(
+                np.array([self._ids[name] for name, _ in request.devices], np.int32),
+                np.array([count for _, count in request.devices], np.int64),
+                whole=request.count(GPU),
+                shares=request.count(SHARED),
+                memory=request.gpu_memory,
+                gpu_id=self._ids[GPU] if request.count(GPU) else -1,
+                shared_id=self._ids[SHARED] if request.count(SHARED) else -1,
+            )
+        return ask
+
+    def _id(self, resource: str) -> int:
+        known = self._ids.get(resource)
+        if known is None:
+            known = self._ids[resource] = len(self._ids)
+            self._columns.want(1, len(self._ids))
+        return known
+
+
+def _asks_devices(pod: Pod) -> bool:
+    spec = pod.spec
+    if spec is None:
+        return False
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        resources = container.resources
+        if resources is not None:
+            for amounts in (resources.requests, resources.limits):
+                if amounts and any(name.startswith(VENDOR) for name in amounts):
+                    return True
+    return False
+
+
+def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> Seat:
+    """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
+    memory_unknown = False
+    try:
+        request = request_of(pod)
+    except RequestError:
+        try:
+            request, memory_unknown = request_of(pod, declared=False), True
+        except RequestError as error:
+            request, fault = Request(0, 0), fault or str(error)
+    metadata = pod.metadata
+    return Seat(
+        uid=metadata.uid,
+        namespace=metadata.namespace or "default",
+        name=metadata.name,
+        node=node,
+        request=request,
+        phase=phase,
+        priority=(pod.spec.priority if pod.spec else None) or 0,
+        record=record if request.devices else None,
+        fault=fault,
+        memory_unknown=memory_unknown,
+    )

@@ -1,0 +1,209 @@
+"""The one configuration: typed sections read from YAML, each key with its meaning, range and default.
+
+`load` reads a file into frozen structs that every layer may hold. `render` writes the configuration in effect back as
+YAML, each key under a comment made from the same annotations, so the two cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from msgspec import Meta, field
+from msgspec.structs import fields
+
+from extender import yamlfile
+from extender.wire import quantity
+from extender.yamlfile import DURATION, Section, Spelling
+
+
+def _size(number: float) -> str:
+    whole = int(number)
+    for power, suffix in ((3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if whole and whole % 1024**power == 0:
+            return f"{whole // 1024**power}{suffix}"
+    return str(whole)
+
+
+_SIZE = {"spelling": Spelling("an amount of bytes such as 64Mi", quantity.whole, _size)}
+_NAMESPACE = Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
+
+
+class Filter(Section, frozen=True):
+    """What Filter answers."""
+
+    keep: Annotated[int, Meta(ge=1, le=10_000, description="How many of the best nodes Filter answers.")] = (
+        100
+    )
+
+
+class Claims(Section, frozen=True):
+    """What Filter leaves behind in the book."""
+
+    soft: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=600,
+            extra=DURATION,
+            description="How long the soft claim that Filter leaves on a node lowers its rank for others.",
+        ),
+    ] = 10.0
+
+
+class Bind(Section, frozen=True):
+    """How Bind writes to the API server."""
+
+    timeout: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=4,
+            extra=DURATION,
+            description="How long one write to the API server may take; the scheduler waits 5s for Bind.",
+        ),
+    ] = 3.0
+    in_flight: Annotated[
+        int, Meta(ge=1, le=1000, description="How many binding writes may be under way at once; others wait.")
+    ] = 64
+
+
+class Preemption(Section, frozen=True):
+    """Who is never a victim."""
+
+    protected_namespaces: Annotated[
+        tuple[Annotated[str, _NAMESPACE], ...],
+        Meta(
+            extra={"noun": "a list of namespace names"},
+            description="Namespaces whose pods are never chosen as victims.",
+        ),
+    ] = ("kube-system",)
+    protected_priority: Annotated[
+        int,
+        Meta(
+            ge=-(2**31),
+            le=2**31 - 1,
+            description="Pods of this priority or above are never chosen as victims. The default is the "
+            "highest value that a PriorityClass of your own may have; system-cluster-critical is 2000000000.",
+        ),
+    ] = 1_000_000_000
+
+
+class Server(Section, frozen=True):
+    """What the listener of the verbs takes."""
+
+    max_body: Annotated[
+        int,
+        Meta(
+            ge=64 * 1024,
+            le=1024**3,
+            extra=_SIZE,
+            description="The longest request body that is read, in bytes.",
+        ),
+    ] = 64 * 1024**2
+    in_flight: Annotated[
+        int,
+        Meta(ge=1, le=10_000, description="How many requests may be in work at once; more are turned away."),
+    ] = 256
+
+
+class Watch(Section, frozen=True):
+    """How far the book may fall behind the API server."""
+
+    stale_after: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3600,
+            extra=DURATION,
+            description="How long the watch on the API server may be down before the book counts as stale "
+            "and the verbs refuse.",
+        ),
+    ] = 30.0
+
+
+class Wake(Section, frozen=True):
+    """When pods that Filter refused are tried again."""
+
+    delay: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            extra=DURATION,
+            description="How long after room appears the waiting pods that Filter refused are nudged.",
+        ),
+    ] = 0.25
+
+
+class Log(Section, frozen=True):
+    """What is logged, and how."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(
+            description="The least important lines that are logged; at info there is one line per decision."
+        ),
+    ] = "info"
+    format: Annotated[
+        Literal["text", "json"], Meta(description="One line of text per event, or one JSON object per line.")
+    ] = "text"
+
+
+class Config(Section, frozen=True):
+    """The whole configuration; durations are seconds and sizes bytes once read."""
+
+    filter: Filter = field(default_factory=Filter)
+    claims: Claims = field(default_factory=Claims)
+    bind: Bind = field(default_factory=Bind)
+    preemption: Preemption = field(default_factory=Preemption)
+    server: Server = field(default_factory=Server)
+    watch: Watch = field(default_factory=Watch)
+    wake: Wake = field(default_factory=Wake)
+    log: Log = field(default_factory=Log)
+
+
+def load(path: Path | None) -> Config:
+    """Read the configuration from a YAML file; no path, or an empty file, gives the defaults.
+
+    Raises
+    ------
+    FileError
+        With the file and, where there is one, the key's path, the value found and what is allowed.
+    OSError
+        The file cannot be read.
+    """
+    return Config() if path is None else yamlfile.load(path, Config, _WHAT)
+
+
+def from_mapping(found: object) -> Config:
+    """Return the configuration that a mapping as parsed from YAML describes; errors are those of `load`."""
+    return yamlfile.read(Config, found, _WHAT)
+
+
+def render(config: Config) -> str:
+    """Return the configuration as YAML that `load` reads back, with a comment on every key."""
+    lines = ["# Every key may be left out and then has its default.", ""]
+    for section in fields(Config):
+        values: Section = getattr(config, section.name)
+        lines.append(f"# {type(values).__doc__}")
+        lines.append(f"{section.encode_name}:")
+        for key in fields(type(values)):
+            _, meta = yamlfile.unwrap(key.type)
+            comment = f"{meta.description} Allowed: {yamlfile.allowed(key.type)}."
+            lines += textwrap.wrap(comment, 100, initial_indent="  # ", subsequent_indent="  # ")
+            spelling, value = yamlfile.spelling_of(meta), getattr(values, key.name)
+            lines.append(f"  {key.encode_name}: {_yaml(spelling.write(value) if spelling else value)}")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_WHAT = "the configuration"
+
+
+def _yaml(value: Any) -> str:
+    sequence = list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(sequence, default_flow_style=True, width=sys.maxsize).removesuffix("...\n").strip()

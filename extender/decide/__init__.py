@@ -1,0 +1,1 @@
+"""Decisions, pure: snapshot + request → decision with reasons. No clock, no IO, no await inside."""

@@ -1,0 +1,71 @@
+"""Bind, the last door: is the seat really free, now? A seat with its cards, or a veto with its reason."""
+
+from dataclasses import dataclass
+
+from _core import CONTENDED, LACKING
+from extender.cluster.assignment import record
+from extender.cluster.request import Request
+from extender.cluster.seats import Phase
+from extender.cluster.snapshot import Snapshot
+from extender.decide.place import cards_for, fits
+from extender.decide.reasons import SENTENCES
+from extender.wire.devices import encode
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Reserve the seat and write the Binding with this annotation value (None: no device, no annotation)."""
+
+    devices: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyBound:
+    """The pod sits on that node: a lost answer is asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Veto:
+    reason: str
+
+
+def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Granted | AlreadyBound | Veto:
+    """Decide on the pod for the node that the scheduler chose.
+
+    Soft claims do not count here: only reservations and bound pods make a node infeasible. The caller reserves in
+    the same synchronous step, so that nothing can come between.
+    """
+    seat = snapshot.seats.get(uid)
+    if seat is not None and seat.node != node:
+        return Veto(f"the pod {_held(seat.phase)} {seat.node}, so it can't go to {node}")
+    if seat is not None and seat.phase is Phase.BOUND:
+        return AlreadyBound()
+    if seat is not None and seat.phase is Phase.RESERVED:
+        return Veto(f"the pod is being bound to {node} already")
+    row = snapshot.index.get(node)
+    if row < 0:
+        return Veto(f"node {node} is not there (any more)")
+    if seat is not None:
+        return Granted(seat.record)
+    if not request.devices:
+        return Granted(None)
+    ask = snapshot.ask(request)
+    if ask is None:
+        return Veto(f"{SENTENCES[LACKING]}: {describe(request)} on {node}")
+    code = fits(snapshot.table, row, ask)
+    if code > CONTENDED:
+        return Veto(f"{SENTENCES[code]}: {describe(request)} on {node}")
+    cards = cards_for(snapshot.table, row, ask, soft=False)
+    return Granted(encode(record(request, snapshot.inventories[node], cards)))
+
+
+def describe(request: Request) -> str:
+    """What the pod asks for, in words."""
+    asks = [f"{count} {name}" for name, count in request.devices]
+    if request.gpu_memory:
+        asks.append(f"{request.gpu_memory >> 20} MiB of GPU memory each")
+    return ", ".join(asks) or "nothing"
+
+
+def _held(phase: Phase) -> str:
+    return "is bound to" if phase is Phase.BOUND else "may be bound already to"

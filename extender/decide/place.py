@@ -1,0 +1,78 @@
+"""Where a pod could sit: snapshot + request → ranked rows, each with a reason.
+
+The one function behind Filter, Prioritize, Bind, preemption's what-if and the waking of pods.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _core import FITS, LACKING, Ask, Table, best, fit, score, seat
+from extender.cluster.assignment import Cards
+from extender.cluster.request import Request
+from extender.cluster.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Rows asked about [n], a code and a score for each, and the positions of the best, best first."""
+
+    rows: NDArray[np.int32]
+    codes: NDArray[np.int8]
+    scores: NDArray[np.int64]
+    ranked: NDArray[np.int32]
+
+    @property
+    def kept(self) -> NDArray[np.int32]:
+        """Rows of the ranked positions, best first."""
+        return self.rows[self.ranked]
+
+
+def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: int) -> Placement:
+    """Fit and score `rows` for `request`, and rank the best `keep` (> 0) of those that fit.
+
+    A row that fits only if other pods' soft claims come to nothing ranks behind all others; ties go to the stable
+    hash of the node's name.
+    """
+    ask = snapshot.ask(request)
+    if ask is None:
+        codes = np.full(len(rows), LACKING, np.int8)
+        return Placement(rows, codes, np.zeros(len(rows), np.int64), np.empty(0, np.int32))
+    return _rank(snapshot.table, ask, rows, keep)
+
+
+def _rank(table: Table, ask: Ask, rows: NDArray[np.int32], keep: int) -> Placement:
+    codes = fit(table, rows, ask)
+    scores = score(table, rows, codes, ask)
+    return Placement(rows, codes, scores, best(codes, scores, table.order[rows], keep))
+
+
+def fits(table: Table, row: int, ask: Ask) -> int:
+    """The code of one row."""
+    return int(fit(table, np.array([row], np.int32), ask)[0])
+
+
+def cards_for(table: Table, row: int, ask: Ask, *, soft: bool) -> Cards:
+    """The cards that the pod would get on a row that fits, counting soft claims or not."""
+    whole, shared = seat(table, row, ask, soft=soft)
+    return Cards(tuple(whole.tolist()), tuple(shared.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Where the pod will probably sit."""
+
+    node: str
+    cards: Cards
+
+
+def expect(snapshot: Snapshot, request: Request, placement: Placement) -> Expected | None:
+    """The best of the placement, with its cards; None when nothing fits."""
+    ask = snapshot.ask(request)
+    if ask is None or not len(placement.ranked):
+        return None
+    best_position = int(placement.ranked[0])
+    row = int(placement.rows[best_position])
+    soft = int(placement.codes[best_position]) == FITS
+    return Expected(snapshot.index.name(row), cards_for(snapshot.table, row, ask, soft=soft))

@@ -1,0 +1,68 @@
+"""Why a node is refused: one table of codes and sentences.
+
+The scheduler groups equal sentences in its event and cuts it at 1,024 characters, so they name no node and no number.
+A reason that evicting pods cannot mend is unresolvable: the scheduler's preemption then leaves the node alone.
+"""
+
+import json
+from collections.abc import Set
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _core import (
+    CLOSED,
+    CONTENDED,
+    FITS,
+    LACKING,
+    MEMORY_TAKEN,
+    MEMORY_TOO_SMALL,
+    MEMORY_UNKNOWN,
+    TAKEN,
+    UNKNOWN,
+)
+
+UNCERTAIN = 9
+"""Not a kernel's code: the pod has a seat on another node, whose Binding may or may not have been written."""
+
+SENTENCES: dict[int, str] = {
+    UNKNOWN: "kvitej does not know this node yet",
+    CLOSED: "closed by kvitej: something on the node cannot be read (see its log)",
+    LACKING: "the node has fewer of the GPUs asked for than the pod needs",
+    TAKEN: "the GPUs asked for are taken",
+    MEMORY_UNKNOWN: "the node does not say how much memory its GPUs have (label nvidia.com/gpu.memory)",
+    MEMORY_TOO_SMALL: "no GPU of the node has as much memory as the pod declares",
+    MEMORY_TAKEN: "no GPU of the node has as much memory free as the pod declares",
+    UNCERTAIN: "the pod may be bound to another node already: waiting for that to be known",
+}
+
+NAMES: dict[int, str] = {
+    FITS: "fits",
+    CONTENDED: "contended",
+    UNKNOWN: "unknown_node",
+    CLOSED: "closed",
+    LACKING: "lacking",
+    TAKEN: "taken",
+    MEMORY_UNKNOWN: "memory_unknown",
+    MEMORY_TOO_SMALL: "memory_too_small",
+    MEMORY_TAKEN: "memory_taken",
+    UNCERTAIN: "uncertain",
+}
+
+UNRESOLVABLE = frozenset({LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, UNCERTAIN})
+
+
+def fragments() -> list[bytes]:
+    """The sentences as JSON strings, indexed by code, for the answer encoder."""
+    return [json.dumps(SENTENCES.get(code, "")).encode() for code in range(max(SENTENCES) + 1)]
+
+
+def mask(codes: Set[int]) -> int:
+    """A bit per code."""
+    return sum(1 << code for code in codes)
+
+
+def tally(codes: NDArray[np.int8]) -> dict[str, int]:
+    """How many rows have which reason, for the log."""
+    counts = np.bincount(codes, minlength=len(NAMES))
+    return {NAMES[code]: int(counts[code]) for code in range(len(NAMES)) if counts[code]}

@@ -1,0 +1,1 @@
+"""HTTP: bytes → decide → bytes. The only user of `aiohttp.web`."""

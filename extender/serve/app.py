@@ -1,0 +1,120 @@
+"""The two HTTP listeners: the verbs that kube-scheduler calls, and health and metrics for everybody else.
+
+They are apart because whoever reaches the verbs can place pods. kube-scheduler takes only status 200 for an answer and
+never reads the body of another, so what goes wrong in Filter and Bind travels as 200 + `Error`.
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+import structlog
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from extender import __version__
+from extender.config import Config
+from extender.serve.book import Book, Refusal
+from extender.serve.metrics import Metrics
+from extender.serve.placing import PlaceDoor
+from extender.serve.seating import SeatDoor
+from extender.wire.extender import binding_result, filter_error
+
+log = structlog.get_logger()
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def verbs(place: PlaceDoor, seat: SeatDoor, config: Config) -> web.Application:
+    """POST /filter, /prioritize, /preempt and /bind."""
+    app = web.Application(client_max_size=config.server.max_body)
+    limit = _Limit(config.server.in_flight)
+
+    async def bind(body: bytes) -> bytes:
+        return await seat.bind(body)
+
+    app.router.add_post("/filter", _verb(_at_once(place.filter), limit, filter_error))
+    app.router.add_post("/prioritize", _verb(_at_once(place.prioritize), limit, None))
+    app.router.add_post("/preempt", _verb(_at_once(place.preempt), limit, None))
+    app.router.add_post("/bind", _verb(bind, limit, binding_result))
+    return app
+
+
+class _Limit:
+    """How many requests are in work, and how many may be."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.now = 0
+
+
+def _at_once(door: Callable[[bytes], bytes]) -> Callable[[bytes], Awaitable[bytes]]:
+    async def call(body: bytes) -> bytes:
+        return door(body)
+
+    return call
+
+
+def _verb(
+    door: Callable[[bytes], Awaitable[bytes]], limit: _Limit, as_error: Callable[[str], bytes] | None
+) -> Handler:
+    """A handler that always answers what the protocol allows; `as_error` makes a 200 of a sentence."""
+
+    def refuse(status: HTTPStatus, sentence: str) -> web.Response:
+        if as_error is not None:
+            return _json(as_error(sentence))
+        return web.Response(status=status, text=sentence + "\n")
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if limit.now >= limit.most:
+            return refuse(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"kvitej has {limit.most} requests in work, as many as server.inFlight allows: try again",
+            )
+        limit.now += 1
+        try:
+            return _json(await door(await request.read()))
+        except Refusal as refusal:
+            return refuse(HTTPStatus.BAD_REQUEST, str(refusal))
+        except web.HTTPRequestEntityTooLarge:
+            return refuse(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "the request body is longer than server.maxBody allows: set nodeCacheCapable: true in the "
+                "scheduler's extender entry, or raise the limit",
+            )
+        except Exception:
+            log.exception("a request failed: this is a bug in kvitej", verb=request.path)
+            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "kvitej failed on this request (see its log)")
+        finally:
+            limit.now -= 1
+
+    return handle
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def operations(book: Book, metrics: Metrics) -> web.Application:
+    """GET /healthz, /readyz, /metrics and /version."""
+    app = web.Application()
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reason = book.unfit()
+        return web.Response(status=503 if reason else 200, text=(reason or "ok") + "\n")
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def version(_: web.Request) -> web.Response:
+        return web.json_response({"version": __version__})
+
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/version", version)
+    return app

@@ -1,0 +1,36 @@
+"""The one book of the process: every event goes through here, so that what it notices is said and logged once."""
+
+from collections.abc import Callable
+
+import structlog
+
+from extender.cluster.events import Event
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.state import ClusterState
+
+log = structlog.get_logger()
+
+
+class Refusal(Exception):
+    """Why a call can't be answered as asked; the text is a sentence."""
+
+
+class Book:
+    """`unfit` says why the book can't be trusted now (not synced yet, stale), or None."""
+
+    def __init__(self, state: ClusterState, unfit: Callable[[], str | None] = lambda: None) -> None:
+        self._state = state
+        self.unfit = unfit
+
+    def apply(self, event: Event) -> None:
+        for notice in self._state.apply(event):
+            log.warning(str(notice), notice=type(notice).__name__)
+
+    def snapshot(self) -> Snapshot:
+        return self._state.snapshot()
+
+    def trust(self) -> None:
+        """Raise Refusal when the book can't be trusted."""
+        reason = self.unfit()
+        if reason is not None:
+            raise Refusal(reason)

@@ -1,0 +1,142 @@
+"""Serves a cluster from a file: its workload is played over the verbs, which then stay open for whoever calls them."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import count
+
+import aiohttp
+from rich.console import Console
+
+from extender import log
+from extender.cluster.state import ClusterState
+from extender.config import Config
+from extender.schedulerconfig import managed_resources
+from extender.serve.app import operations, verbs
+from extender.serve.book import Book
+from extender.serve.metrics import Metrics
+from extender.serve.placing import PlaceDoor
+from extender.serve.run import listening, stop_signal, tidy
+from extender.serve.seating import SeatDoor
+from extender.simulate import clusterfile
+from extender.simulate.cluster import EmbeddedCluster
+from extender.simulate.clusterfile import ClusterFile, numbered
+from extender.simulate.player import Player
+from extender.simulate.scheduler import PlayError, Scheduler
+from extender.simulate.screen import PIPED_WIDTH, Screen
+from extender.simulate.story import Step
+
+_WATCHED = 6.0
+"""Seconds over which the steps are spread when somebody watches them on a terminal."""
+
+
+def serve_cluster(
+    cluster: str, config: Config, *, host: str, port: int, http: tuple[str, int], once: bool
+) -> None:
+    """Play the cluster of a shipped name or a path, and serve on unless `once`.
+
+    Raises
+    ------
+    FileError
+        There is no such cluster, or its file cannot be taken as meant.
+    SystemExit
+        With status 1 if the play went otherwise than its file expects.
+    """
+    file = clusterfile.find(cluster)
+    # The table tells each decision; the log would tell it again between the rows.
+    log.setup(config.log.level if config.log.level in ("debug", "error") else "warning", config.log.format)
+    if not asyncio.run(_serve(file, config, host, port, http, once)):
+        sys.exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Both listeners are open, the nodes are there, and the play can begin."""
+
+    state: ClusterState
+    cluster: EmbeddedCluster
+    scheduler: Scheduler
+    verbs_at: str
+    http_at: str
+
+
+@contextlib.asynccontextmanager
+async def embedded(
+    file: ClusterFile, config: Config, host: str, port: int, http: tuple[str, int]
+) -> AsyncIterator[Embedded]:
+    """An embedded cluster with the nodes of `file`, served."""
+    state = ClusterState(managed_resources())
+    book = Book(state)
+    cluster = EmbeddedCluster(book.apply)
+    for kind in file.nodes:
+        for name in numbered(kind.name, kind.count):
+            cluster.add_node(name, kind.labels, kind.allocatable)
+    metrics = Metrics(book.snapshot, lambda: ())
+    app = verbs(PlaceDoor(book, config, metrics), SeatDoor(book, cluster, config, metrics), config)
+    async with (
+        listening(operations(book, metrics), *http) as http_at,
+        listening(app, host, port) as verbs_at,
+        aiohttp.ClientSession(verbs_at) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tidying = tasks.create_task(tidy(book))
+        yield Embedded(state, cluster, Scheduler(session, cluster), verbs_at, http_at)
+        tidying.cancel()
+
+
+async def _serve(
+    file: ClusterFile, config: Config, host: str, port: int, http: tuple[str, int], once: bool
+) -> bool:
+    """Whether the play went as the file expects; who interrupts it, or serves on after it, is not told."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    screen = Screen(console, file)
+    stopped = stop_signal()
+    async with embedded(file, config, host, port, http) as running:
+        playing = asyncio.create_task(_play(file, running, screen, _WATCHED if console.is_terminal else 0.0))
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait({playing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not playing.done():
+            playing.cancel()
+            await asyncio.wait({playing})
+            return True
+        fault = playing.result()
+        if fault:
+            print(f"kvitej: {fault}", file=sys.stderr)
+        if once:
+            stopping.cancel()
+            return not fault
+        log.setup(config.log.level, config.log.format)
+        screen.say(
+            f"kvitej serves the verbs at {running.verbs_at}, health and metrics at {running.http_at}; "
+            "Ctrl-C ends.",
+            "bold",
+        )
+        await stopping
+    return True
+
+
+async def _play(file: ClusterFile, running: Embedded, screen: Screen, seconds: float) -> str:
+    """Play to the end, spread over some `seconds`; says what went otherwise than the file expects."""
+    # Nearly every pod has two steps: it is bound, and it ends.
+    pause = seconds / (2 * sum(kind.count for kind in file.pods) or 1)
+    started, turns = time.monotonic(), count(1)
+
+    async def show(step: Step) -> None:
+        screen.step(step)
+        await asyncio.sleep(started + next(turns) * pause - time.monotonic())
+
+    player = Player(file, running.cluster, running.scheduler, running.state.snapshot, show)
+    try:
+        screen.head()
+        await player.play()
+        screen.summary(player, running.state.snapshot())
+    except PlayError as error:
+        return f"The play ended early: {error}"
+    except SystemExit:  # rich's way to say that the output is a pipe which was closed
+        return "The play ended early: nobody reads its output any more."
+    return player.unexpected()

@@ -1,0 +1,175 @@
+"""The door Place: Filter, Prioritize and Preempt as bytes → decide → bytes, all synchronous.
+
+Errors travel as the protocol allows: 200 + `Error` for Filter; the other two have no such field, so they raise
+Refusal, which becomes a status.
+"""
+
+import time
+
+import msgspec
+import structlog
+
+from _core import UNKNOWN, failures_json, names_json, priorities_json
+from extender.cluster.events import Claimed, Unclaimed
+from extender.cluster.request import Request, RequestError, request_of
+from extender.cluster.snapshot import Snapshot
+from extender.config import Config
+from extender.decide.bind import describe
+from extender.decide.filter import filter_nodes
+from extender.decide.place import Placement, expect
+from extender.decide.preempt import Protection, victims_by_node
+from extender.decide.prioritize import grade_nodes
+from extender.decide.reasons import SENTENCES, UNRESOLVABLE, fragments, mask, tally
+from extender.serve.book import Book, Refusal
+from extender.serve.metrics import Metrics
+from extender.wire.extender import (
+    ExtenderArgs,
+    WireError,
+    decode_args,
+    decode_preemption,
+    filter_error,
+    filter_result,
+    preemption_result,
+)
+from extender.wire.objects import Pod
+
+log = structlog.get_logger()
+
+_FRAGMENTS = fragments()
+_UNRESOLVABLE = mask(UNRESOLVABLE)
+_RESOLVABLE = mask(SENTENCES.keys() - UNRESOLVABLE)
+
+
+class PlaceDoor:
+    """Does this node hold, and if there is a choice, which is best?"""
+
+    def __init__(self, book: Book, config: Config, metrics: Metrics) -> None:
+        self._book = book
+        self._config = config
+        self._metrics = metrics
+        self._protection = Protection(
+            frozenset(config.preemption.protected_namespaces), config.preemption.protected_priority
+        )
+
+    def filter(self, body: bytes) -> bytes:
+        started = time.perf_counter()
+        try:
+            outcome, answer = self._filter(self._args(body))
+        except (WireError, Refusal, ValueError) as error:
+            log.info("filter: not answered", error=str(error))
+            outcome, answer = "error", filter_error(str(error))
+        self._metrics.decided("filter", outcome, time.perf_counter() - started)
+        return answer
+
+    def _filter(self, args: ExtenderArgs) -> tuple[str, bytes]:
+        pod = args.pod
+        try:
+            request = request_of(pod)
+        except RequestError as error:
+            log.info("filter: refused", pod=_named(pod), reason=str(error))
+            return "refused", _refused_everywhere(args.node_names, str(error))
+        if not request.devices:
+            return "kept", filter_result(args.node_names, b"{}", b"{}")
+        rows, strangers = self._book.snapshot().index.lookup(args.node_names)
+        self._book.apply(Unclaimed(pod.metadata.uid))
+        snapshot = self._book.snapshot()
+        placement = filter_nodes(snapshot, pod.metadata.uid, request, rows, self._config.filter.keep)
+        kept = placement.kept
+        if not len(kept):
+            log.info(
+                "filter: refused",
+                pod=_named(pod),
+                asks=describe(request),
+                nodes=len(rows),
+                **tally(placement.codes),
+            )
+            return "refused", _refused(snapshot, placement, strangers)
+        answer = filter_result(names_json(snapshot.index, kept), b"{}", b"{}")
+        best = self._claim(pod, request, snapshot, placement)
+        log.info(
+            "filter", pod=_named(pod), asks=describe(request), nodes=len(rows), kept=len(kept), best=best
+        )
+        return "kept", answer
+
+    def prioritize(self, body: bytes) -> bytes:
+        started = time.perf_counter()
+        try:
+            args = self._args(body)
+            answer = self._prioritize(args, request_of(args.pod))
+        except (WireError, Refusal, ValueError) as error:
+            self._metrics.decided("prioritize", "error", time.perf_counter() - started)
+            raise Refusal(str(error)) from None
+        self._metrics.decided("prioritize", "graded", time.perf_counter() - started)
+        return answer
+
+    def _prioritize(self, args: ExtenderArgs, request: Request) -> bytes:
+        if not request.devices:
+            return b"[]"
+        uid = args.pod.metadata.uid
+        rows, _ = self._book.snapshot().index.lookup(args.node_names)
+        self._book.apply(Unclaimed(uid))
+        snapshot = self._book.snapshot()
+        placement, grades = grade_nodes(snapshot, uid, request, rows)
+        answer = priorities_json(snapshot.index, rows, grades)
+        best = self._claim(args.pod, request, snapshot, placement)
+        log.debug("prioritize", pod=_named(args.pod), nodes=len(rows), best=best)
+        return answer
+
+    def preempt(self, body: bytes) -> bytes:
+        started = time.perf_counter()
+        try:
+            self._book.trust()
+            args = decode_preemption(body)
+            request = request_of(args.pod)
+        except (WireError, Refusal, ValueError) as error:
+            self._metrics.decided("preempt", "error", time.perf_counter() - started)
+            raise Refusal(str(error)) from None
+        priority = (args.pod.spec.priority if args.pod.spec else None) or 0
+        victims = victims_by_node(
+            self._book.snapshot(), args.pod.metadata.uid, request, priority, args.victims, self._protection
+        )
+        log.info("preempt", pod=_named(args.pod), candidates=len(args.victims), nodes=len(victims))
+        self._metrics.decided("preempt", "answered", time.perf_counter() - started)
+        return preemption_result(victims)
+
+    def _claim(self, pod: Pod, request: Request, snapshot: Snapshot, placement: Placement) -> str | None:
+        """Leave a soft claim where the pod will probably sit, so that a burst does not aim at one card."""
+        if pod.metadata.uid in snapshot.seats:
+            return None
+        expected = expect(snapshot, request, placement)
+        if expected is None:
+            return None
+        if self._config.claims.soft > 0:
+            until = time.monotonic() + self._config.claims.soft
+            self._book.apply(Claimed(pod, expected.node, expected.cards, until))
+        return expected.node
+
+    def _args(self, body: bytes) -> ExtenderArgs:
+        self._book.trust()
+        args = decode_args(body)
+        if not args.pod.metadata.uid:
+            raise WireError(
+                "Pod.metadata.uid is missing or empty: without it the pod can't be told from others"
+            )
+        return args
+
+
+def _refused(snapshot: Snapshot, placement: Placement, strangers: list[str]) -> bytes:
+    rows, codes = placement.rows, placement.codes
+    failed = failures_json(snapshot.index, rows, codes, _FRAGMENTS, _RESOLVABLE)
+    if strangers:
+        unknown = msgspec.json.encode(dict.fromkeys(strangers, SENTENCES[UNKNOWN]))
+        failed = unknown if failed == b"{}" else failed[:-1] + b"," + unknown[1:]
+    return filter_result(b"[]", failed, failures_json(snapshot.index, rows, codes, _FRAGMENTS, _UNRESOLVABLE))
+
+
+def _refused_everywhere(names: bytes, reason: str) -> bytes:
+    try:
+        nodes = msgspec.json.decode(names, type=list[str])
+    except msgspec.MsgspecError as error:
+        raise WireError(f"NodeNames: {error}") from None
+    return filter_result(b"[]", b"{}", msgspec.json.encode(dict.fromkeys(nodes, reason)))
+
+
+def _named(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

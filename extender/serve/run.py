@@ -1,0 +1,174 @@
+"""Puts the parts together and runs them until told to stop: for a real cluster, or for one from a file."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from aiohttp import web
+
+from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
+from extender.cluster.state import ClusterState
+from extender.config import Config
+from extender.decide.wake import to_nudge
+from extender.schedulerconfig import managed_resources
+from extender.serve.app import operations, verbs
+from extender.serve.book import Book
+from extender.serve.metrics import Metrics
+from extender.serve.placing import PlaceDoor
+from extender.serve.seating import SeatDoor
+from extender.wire.extender import BindingArgs
+from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
+
+if TYPE_CHECKING:
+    from extender.kube.feed import Feed
+    from extender.kube.resource import Unreadable
+    from extender.kube.writer import Writer
+
+log = structlog.get_logger()
+
+NUDGED_AT_ONCE = 64
+
+
+@contextlib.asynccontextmanager
+async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+    """Serve `app`; gives its address. On leaving, running requests are finished first."""
+    # kube-scheduler keeps idle connections for 90 s: closing them earlier would race with its next call.
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=3600, shutdown_timeout=10)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        bound_to = runner.addresses[0]
+        yield f"http://{bound_to[0]}:{bound_to[1]}"
+    finally:
+        await runner.cleanup()
+
+
+def stop_signal() -> asyncio.Event:
+    """Set on SIGINT and SIGTERM."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def serve_kubernetes(kubeconfig: str, config: Config, *, host: str, port: int, http: tuple[str, int]) -> None:
+    """The extender for a real cluster; `kubeconfig` is a file, or `in-cluster` for the pod's service account."""
+    path = None if kubeconfig == "in-cluster" else Path(kubeconfig)
+    asyncio.run(_serve_kubernetes(path, config, host, port, http))
+
+
+async def _serve_kubernetes(
+    kubeconfig: Path | None, config: Config, host: str, port: int, http: tuple[str, int]
+) -> None:
+    from extender.kube.client import connect
+    from extender.kube.feed import Feed
+    from extender.kube.recorder import Recorder
+    from extender.kube.writer import Writer
+
+    stopped = stop_signal()
+
+    def unfit() -> str | None:
+        if not feed.synced:
+            return "kvitej's book is not synced with the API server yet: try again in a moment"
+        stale = feed.stale_for(time.monotonic())
+        if stale > config.watch.stale_after:
+            return f"kvitej has had no watch on the API server for {stale:.0f} s, so its book is stale"
+        return None
+
+    book = Book(ClusterState(managed_resources()), unfit)
+    async with await connect(kubeconfig) as client:
+        feed = Feed(client, book.apply, lambda found: book.apply(_closing(found)))
+        writer = Writer(client, config.bind.timeout)
+        recorder = Recorder(client)
+
+        def vetoed(args: BindingArgs, reason: str) -> None:
+            recorder.record(
+                namespace=args.namespace,
+                name=args.name,
+                uid=args.uid,
+                reason="Vetoed",
+                message=f"kvitej: {reason}",
+            )
+
+        metrics = Metrics(book.snapshot, lambda: _watch_numbers(feed))
+        app = verbs(PlaceDoor(book, config, metrics), SeatDoor(book, writer, config, metrics, vetoed), config)
+        async with (
+            listening(operations(book, metrics), *http) as http_at,
+            listening(app, host, port) as verbs_at,
+            asyncio.TaskGroup() as tasks,
+        ):
+            log.info("kvitej serves", verbs=verbs_at, http=http_at, server=client.server)
+            running = [
+                tasks.create_task(work)
+                for work in (
+                    feed.run(),
+                    recorder.run(),
+                    tidy(book),
+                    _wake(book, writer, metrics, config.wake.delay),
+                    _settle_in(feed, book),
+                )
+            ]
+            await stopped.wait()
+            log.info("kvitej stops; running requests are finished first")
+            for task in running:
+                task.cancel()
+
+
+def _closing(found: "Unreadable") -> NodeSeen | PodSeen:
+    """What can't be decoded closes its node, so that nothing lands on what it holds."""
+    fault = f"it cannot be decoded: {found.reason}"
+    if found.path == "/api/v1/nodes":
+        return NodeSeen(Node(metadata=ObjectMeta(name=found.name)), fault)
+    metadata = ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid)
+    return PodSeen(Pod(metadata=metadata, spec=PodSpec(node_name=found.node)), fault)
+
+
+def _watch_numbers(feed: "Feed") -> Iterator[tuple[str, str, float]]:
+    now = time.monotonic()
+    for name, reflector in (("nodes", feed.nodes), ("pods", feed.pods)):
+        yield "lag_seconds", name, reflector.lag(now)
+        yield "down_seconds", name, now - reflector.down_since if reflector.down_since is not None else 0.0
+        yield "relists_total", name, reflector.relists
+        yield "gone_total", name, reflector.gone_410
+        yield "reconnects_total", name, reflector.reconnects
+        yield "unreadable_total", name, reflector.unreadable
+
+
+async def _settle_in(feed: "Feed", book: Book) -> None:
+    await feed.wait_synced()
+    # The book lives as long as the process: without this, each full collection would walk all of it.
+    gc.collect()
+    gc.freeze()
+    snapshot = book.snapshot()
+    log.info("the book is synced", nodes=len(snapshot.inventories), seats=len(snapshot.seats))
+
+
+async def tidy(book: Book) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        book.apply(Elapsed(time.monotonic()))
+
+
+async def _wake(book: Book, writer: "Writer", metrics: Metrics, delay: float) -> None:
+    """Nudge pods that Filter refused before it knew of room that the scheduler saw."""
+    room = -1
+    while True:
+        await asyncio.sleep(delay)
+        snapshot = book.snapshot()
+        if snapshot.room == room or book.unfit() is not None:
+            continue
+        room = snapshot.room
+        pods = to_nudge(snapshot, NUDGED_AT_ONCE)
+        book.apply(Nudged(tuple(pod.metadata.uid for pod in pods)))
+        for pod in pods:
+            try:
+                await writer.nudge(pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid)
+            except ConnectionError as error:
+                log.warning("a waiting pod could not be woken", pod=pod.metadata.name, reason=str(error))
+            metrics.nudges.inc()

@@ -1,0 +1,165 @@
+"""The file of an embedded cluster: its nodes, its tenants, and the pods that arrive, each at its time.
+
+Some files are shipped and go by name; any other is given as a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from extender.schedulerconfig import managed_resources
+from extender.wire.objects import Quantity
+from extender.wire.quantity import QuantityError, milli
+from extender.yamlfile import DURATION, FileError, Section, Spelling, load
+
+_MONTH = 30 * 24 * 3600
+
+
+def _amount(text: Quantity) -> Quantity:
+    if milli(text) < 0:
+        raise QuantityError("negative")
+    return text
+
+
+Amount = Annotated[
+    Quantity,
+    Meta(
+        extra={
+            "spelling": Spelling(
+                "an amount of zero or more, such as 8, 500m or 40Gi", _amount, takes=(str, int, float)
+            )
+        }
+    ),
+]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        max_length=63,
+        extra={"noun": "a name of at most 63 lower-case letters, digits and '-'"},
+    ),
+]
+Count = Annotated[int, Meta(ge=1, le=1000)]
+Moment = Annotated[float, Meta(ge=0, le=_MONTH, extra=DURATION)]
+
+
+class NodeKind(Section, frozen=True):
+    """Equal nodes, with the labels and the allocatable that the API server would show."""
+
+    name: Name
+    allocatable: dict[str, Amount]
+    labels: dict[str, str] = field(default_factory=dict)
+    count: Count = 1
+
+
+class Intruder(Section, frozen=True):
+    """A pod that another scheduler binds to the node of this entry's pod, between its Filter and its Bind."""
+
+    name: Name
+    namespace: Name
+    asks: dict[str, Amount]
+    runs: Moment = _MONTH
+
+
+class PodKind(Section, frozen=True):
+    """Equal pods that arrive together; times are seconds of the play's own clock."""
+
+    name: Name
+    tenant: Name
+    asks: dict[str, Amount]
+    runs: Moment
+    at: Moment = 0.0
+    count: Count = 1
+    gpu_memory: Amount = ""
+    """GPU memory that the pod declares per card; empty declares none."""
+    intruder: Intruder | None = None
+
+
+class Expect(Section, frozen=True):
+    """How the play has to go: how many of the pods kvitej binds, and how often Bind says no."""
+
+    bound: Annotated[int, Meta(ge=0, le=10**6)]
+    vetoed: Annotated[int, Meta(ge=0, le=10**6)]
+
+
+class ClusterFile(Section, frozen=True):
+    """The whole file."""
+
+    nodes: tuple[NodeKind, ...]
+    tenants: tuple[Name, ...]
+    pods: tuple[PodKind, ...]
+    expect: Expect | None = None
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the clusters that come with kvitej."""
+    files = resources.files(__package__).joinpath("clusters").iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+def find(cluster: str) -> ClusterFile:
+    """The cluster of a shipped name, or of a path.
+
+    Raises
+    ------
+    FileError
+        There is no such cluster, or its file cannot be taken as meant.
+    OSError
+        The file cannot be read.
+    """
+    if cluster in shipped():
+        with resources.as_file(resources.files(__package__).joinpath("clusters", f"{cluster}.yaml")) as path:
+            return read(path)
+    path = Path(cluster)
+    if not path.exists():
+        raise FileError(
+            f"There is no cluster {cluster!r}: give the path of a file, or one of the built-in names: "
+            f"{', '.join(shipped())}."
+        )
+    return read(path)
+
+
+def read(path: Path) -> ClusterFile:
+    """The cluster of a file; errors are those of `find`."""
+    file = load(path, ClusterFile, "the cluster file")
+    for sentence in _faults(file):
+        raise FileError(f"{path}: {sentence}")
+    return file
+
+
+def numbered(name: str, count: int) -> tuple[str, ...]:
+    """The names of `count` equal things: a single one keeps its name, more get -1, -2 and so on."""
+    return (name,) if count == 1 else tuple(f"{name}-{number}" for number in range(1, count + 1))
+
+
+def _faults(file: ClusterFile) -> Iterator[str]:
+    """What is wrong between keys that are right by themselves."""
+    nodes: set[str] = set()
+    for position, kind in enumerate(file.nodes):
+        for name in numbered(kind.name, kind.count):
+            if name in nodes:
+                yield f"nodes[{position}].name gives a second node {name}; each needs a name of its own."
+            nodes.add(name)
+    managed = set(managed_resources())
+    pods: set[tuple[str, str]] = set()
+    for position, pod in enumerate(file.pods):
+        where = f"pods[{position}]"
+        if pod.tenant not in file.tenants:
+            yield f"{where}.tenant is {pod.tenant!r}; allowed is one of the tenants {', '.join(file.tenants)}."
+        if not managed & {name for name, amount in pod.asks.items() if milli(amount)}:
+            yield (
+                f"{where}.asks has no GPU, so kube-scheduler would not ask kvitej about the pod; "
+                "allowed are the resources that `kvitej scheduler-config` lists, such as nvidia.com/gpu."
+            )
+        names = [(pod.tenant, name) for name in numbered(pod.name, pod.count)]
+        if pod.intruder is not None:
+            names.append((pod.intruder.namespace, pod.intruder.name))
+        for namespace, name in names:
+            if (namespace, name) in pods:
+                yield f"{where} gives a second pod {namespace}/{name}; each needs a name of its own."
+            pods.add((namespace, name))

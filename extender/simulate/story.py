@@ -1,0 +1,98 @@
+"""What the play tells: one step per thing that happens to a pod, in true words from the answers and the book."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from extender.cluster.inventory import Mode
+from extender.cluster.request import GPU, SHARED, VENDOR
+from extender.cluster.seats import Seat
+from extender.cluster.snapshot import Snapshot
+from extender.simulate.scheduler import Bound, Unschedulable
+from extender.wire.objects import Quantity
+
+
+class What(Enum):
+    BOUND = "bound"
+    WAITS = "waits"
+    VETOED = "vetoed"
+    PAST_US = "past kvitej"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`at` in seconds of the play's own clock."""
+
+    at: float
+    what: What
+    tenant: str
+    pod: str
+    asks: str
+    node: str
+    cards: str
+    why: str
+
+
+def asks_text(asks: Mapping[str, Quantity], gpu_memory: Quantity) -> str:
+    """The devices asked for, without their vendor: `2 gpu`, `1 gpu.shared, 20Gi`."""
+    devices = [
+        f"{amount} {name.removeprefix(VENDOR)}" for name, amount in asks.items() if name.startswith(VENDOR)
+    ]
+    return ", ".join(devices + ([f"{gpu_memory}"] if gpu_memory else []))
+
+
+def cards_text(seat: Seat | None) -> str:
+    """The cards that the pod holds by the book, `0-3,6`; `MIG` if it holds only instances, `?` if not known."""
+    if seat is None or seat.cards is None:
+        return "?"
+    return ",".join(_ranges(sorted({*seat.cards.whole, *seat.cards.shared}))) or "MIG"
+
+
+def why_chosen(bound: Bound, seat: Seat | None, book: Snapshot) -> str:
+    """How the node was found, and what the pod leaves of it."""
+    if bound.totals:
+        found = f"best of {len(bound.totals)} that fit, before {_runner_up(bound)}"
+    elif bound.asked == 1:
+        found = "the only node with room"
+    else:
+        found = f"the only one of {bound.asked} that kvitej kept"
+    left = "" if seat is None else ", ".join(_left(seat, book))
+    return f"{found}; leaves {left}" if left else found
+
+
+def why_waiting(refused: Unschedulable) -> str:
+    """The reasons, each with the number of nodes that gave it."""
+    reasons = [f"{count} {reason} (kvitej)" for reason, count in refused.extender.items()]
+    reasons += [f"{count} {reason}" for reason, count in refused.in_tree.items()]
+    return f"waits, no room on {refused.nodes} nodes: " + ", ".join(reasons)
+
+
+def _runner_up(bound: Bound) -> str:
+    others = [name for name in bound.totals if name != bound.node]
+    return min(others, key=lambda name: (-bound.totals[name], name))
+
+
+def _left(seat: Seat, book: Snapshot) -> Iterator[str]:
+    table, row, inventory = book.table, book.index.get(seat.node), book.inventories[seat.node]
+    for name, _ in seat.request.devices:
+        short = name.removeprefix(VENDOR)
+        if name == GPU and inventory.mode is Mode.WHOLE:
+            held = (table.exclusive[row] > 0) | (table.shares[row] > 0)
+            free = inventory.cards - int(held[: inventory.cards].sum()) - int(table.opaque[row])
+            yield f"{free} of {inventory.cards} {short}"
+        else:
+            most = int(table.allocatable[row, book.ids[name]])
+            yield f"{most - int(table.used[row, book.ids[name]])} of {most} {short}"
+        if name == SHARED and seat.request.gpu_memory and seat.cards is not None:
+            for card in sorted(set(seat.cards.shared)):
+                free = int(table.memory[row, card] - table.memory_used[row, card])
+                yield f"{free >> 30} GiB of card {card}"
+
+
+def _ranges(cards: list[int]) -> Iterator[str]:
+    start = 0
+    for end in range(1, len(cards) + 1):
+        if end == len(cards) or cards[end] != cards[end - 1] + 1:
+            yield f"{cards[start]}-{cards[end - 1]}" if end - start > 1 else str(cards[start])
+            start = end

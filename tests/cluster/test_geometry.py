@@ -1,0 +1,74 @@
+"""MIG resource names and the share of a card that each is charged at."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from extender.cluster.geometry import mig_resources, unit_share
+
+PREFIX = "nvidia.com/mig-"
+
+
+def test_every_form_of_a_profile_name_is_listed_once_and_small_before_large() -> None:
+    names = mig_resources()
+    assert len(names) == len(set(names)) == 87
+    assert all(name.startswith(PREFIX) for name in names)
+    forms = ["1g.24gb", "1g.24gb-me", "1g.24gb.gfx", "1g.24gb.me", "1g.24gb.me.all"]
+    at = names.index(PREFIX + forms[0])
+    assert [name.removeprefix(PREFIX) for name in names[at : at + 5]] == forms
+    assert names.index(PREFIX + "1g.5gb") < names.index(PREFIX + "1g.10gb") < names.index(PREFIX + "7g.40gb")
+
+
+@pytest.mark.parametrize(
+    ("profile", "product", "share"),
+    [
+        ("1g.5gb", "NVIDIA-A100-SXM4-40GB", Fraction(1, 7)),
+        ("1g.10gb", "NVIDIA-A100-SXM4-40GB", Fraction(1, 4)),
+        ("1g.10gb", "NVIDIA-A100-PCIE-40GB", Fraction(1, 4)),
+        ("1g.10gb", "NVIDIA-A100-SXM4-80GB", Fraction(1, 7)),
+        ("1g.10gb", "NVIDIA-A100-80GB-PCIe", Fraction(1, 7)),
+        ("1g.10gb", "NVIDIA-A100-80GB-PCIe-SHARED", Fraction(1, 7)),
+        ("1g.10gb", "NVIDIA-H100-80GB-HBM3", Fraction(1, 7)),
+        ("1g.10gb", "NVIDIA-H100-PCIe", Fraction(1, 7)),
+        ("1g.24gb", "NVIDIA-H100-NVL", Fraction(1, 4)),
+        ("1g.24gb", "NVIDIA-GH200-480GB", Fraction(1, 4)),
+        ("1g.12gb", "NVIDIA-H20", Fraction(1, 7)),
+        ("1g.35gb", "NVIDIA-H20-3e", Fraction(1, 4)),
+        ("1g.35gb", "NVIDIA-H200", Fraction(1, 4)),
+        ("1g.35gb", "NVIDIA-GB300", Fraction(1, 7)),
+        ("1g.24gb", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", Fraction(1, 4)),
+        ("1g.24gb", "NVIDIA-RTX-PRO-5000-Blackwell", Fraction(1, 2)),
+        ("2g.12gb.me", "NVIDIA-A30", Fraction(1, 2)),
+        ("3g.20gb", "NVIDIA-A100-SXM4-40GB", Fraction(1, 2)),
+        ("4g.40gb", "NVIDIA-A100-SXM4-80GB", Fraction(4, 7)),
+        ("7g.80gb", "NVIDIA-A100-SXM4-80GB", Fraction(1)),
+    ],
+)
+def test_an_instance_is_charged_the_larger_of_compute_and_memory(
+    profile: str, product: str, share: Fraction
+) -> None:
+    assert unit_share(PREFIX + profile, product) == share
+    assert unit_share(f"{PREFIX}{profile}.shared", product) == share
+
+
+@pytest.mark.parametrize(
+    "product", [None, "", "Tesla-T4", "NVIDIA-A100", "NVIDIA-A100-SXM4-80GB-MIG-INVALID"]
+)
+def test_a_product_that_tells_no_model_with_the_profile_is_charged_at_the_largest_share(
+    product: str | None,
+) -> None:
+    assert unit_share("nvidia.com/mig-1g.24gb", product) == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-9g.1gb", "mig-1g.5gb", ""])
+def test_a_name_that_the_table_lacks_has_no_share(resource: str) -> None:
+    assert unit_share(resource, "NVIDIA-A100-SXM4-40GB") is None
+
+
+def test_every_share_is_part_of_one_card() -> None:
+    for resource in mig_resources():
+        share = unit_share(resource, None)
+        assert share is not None
+        assert 0 < share <= 1

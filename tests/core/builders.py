@@ -1,0 +1,82 @@
+"""Random tables and asks, small enough to collide: full cards, soft claims, unknown memory, odd rows."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from _core import Ask, Table
+
+GPU, SHARED, OTHER = 0, 1, 2
+COLUMNS = {
+    **dict.fromkeys(("state", "mode"), np.int8),
+    **dict.fromkeys(("cards", "replicas", "opaque", "soft"), np.int32),
+    "order": np.uint32,
+    **dict.fromkeys(("allocatable", "used", "used_soft"), np.int64),
+    **dict.fromkeys(("memory", "memory_used", "memory_soft"), np.int64),
+    **dict.fromkeys(("shares", "shares_soft", "exclusive", "exclusive_soft"), np.int32),
+}
+
+
+def columns(rows: int, cards: int, resources: int) -> dict[str, Any]:
+    """The columns of an empty table, to be filled and handed to Table."""
+    shapes = dict.fromkeys(("allocatable", "used", "used_soft"), (rows, resources))
+    shapes |= dict.fromkeys(list(COLUMNS)[10:], (rows, cards))
+    return {name: np.zeros(shapes.get(name, (rows,)), dtype) for name, dtype in COLUMNS.items()}
+
+
+def ask(whole: int = 0, shares: int = 0, memory: int = 0, others: dict[int, int] | None = None) -> Ask:
+    counts = {GPU: whole, SHARED: shares, **(others or {})}
+    counts = {kind: count for kind, count in counts.items() if count}
+    return Ask(
+        np.array(list(counts), np.int32),
+        np.array(list(counts.values()), np.int64),
+        whole,
+        shares,
+        memory,
+        gpu_id=GPU if whole else -1,
+        shared_id=SHARED if shares else -1,
+    )
+
+
+def random_table(seed: int, rows: int, cards: int) -> Table:
+    """A table in which every state, mode and code comes up; counts and cards need not agree."""
+    random = np.random.default_rng(seed)
+
+    def pick(values: list[int], *shape: int) -> np.ndarray[Any, Any]:
+        return random.choice(np.array(values), (rows, *shape))
+
+    drawn = {
+        "state": pick([0] * 12 + [1, 2]),
+        "mode": pick([0, 0, 0, 1, 2]),
+        "cards": random.integers(0, cards + 1, rows),
+        "replicas": pick([0, 2, 3, 10]),
+        "opaque": pick([0, 0, 0, 0, 1, 2]),
+        "order": random.integers(0, 4, rows),
+        "soft": pick([0, 1, 2]),
+        "allocatable": pick([0, 2, 4, 8, 30], 3),
+        "used": pick([0, 0, 1, 2, 5], 3),
+        "used_soft": pick([0, 0, 0, 1, 4], 3),
+        "memory": pick([5, 40, 80, 80, 81], cards) * pick([0, 1, 1, 1, 1]).reshape(-1, 1),
+        "memory_used": pick([0, 0, 7, 20, 40, 80], cards),
+        "memory_soft": pick([0, 0, 0, 10, 60], cards),
+        "shares": pick([0, 0, 1, 1, 2, 5], cards),
+        "shares_soft": pick([0, 0, 0, 1], cards),
+        "exclusive": pick([0, 0, 0, 1], cards),
+        "exclusive_soft": pick([0, 0, 0, 1], cards),
+    }
+    drawn["memory"][random.random((rows, cards)) < 0.1] = 0
+    drawn["allocatable"][random.random(rows) < 0.5, :2] = 100
+    return Table(**{name: drawn[name].astype(dtype) for name, dtype in COLUMNS.items()})
+
+
+tables = st.builds(
+    random_table, seed=st.integers(0, 2**32), rows=st.integers(1, 40), cards=st.sampled_from([1, 2, 4, 8, 9])
+)
+asks = st.builds(
+    ask,
+    whole=st.sampled_from([0, 0, 1, 1, 2, 4]),
+    shares=st.sampled_from([0, 0, 1, 1, 2, 7]),
+    memory=st.sampled_from([0, 0, 1, 10, 40, 80, 82]),
+    others=st.sampled_from([{}, {}, {OTHER: 1}, {OTHER: 3}]),
+)

@@ -1,0 +1,117 @@
+"""Cluster files: the shipped one, and in which words a wrong one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.simulate import clusterfile
+from extender.yamlfile import FileError
+
+Change = dict[str, Any]
+
+
+def small(node: Change = {}, pod: Change = {}, **top: Any) -> str:  # noqa: B006
+    """A cluster of one node and one pod, with other keys where given; None leaves a key out."""
+    nodes = {"name": "n", "allocatable": {"cpu": 8, "memory": "8Gi", "nvidia.com/gpu": 2}} | node
+    pods = {"name": "p", "tenant": "t", "runs": "1m", "asks": {"nvidia.com/gpu": 1}} | pod
+    file = {"nodes": [nodes], "tenants": ["t"], "pods": [pods]} | top
+    return yaml.safe_dump(_present(file))
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _present(item) for key, item in value.items() if item is not None}
+    return [_present(item) for item in value] if isinstance(value, list) else value
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(FileError) as error:
+        clusterfile.find(str(path))
+    return str(error.value).removeprefix(f"{path}: ")
+
+
+def test_every_shipped_cluster_is_read_and_says_what_to_expect() -> None:
+    assert "three-tenants" in clusterfile.shipped()
+    for name in clusterfile.shipped():
+        file = clusterfile.find(name)
+        assert file.expect is not None
+        assert file.expect.bound == sum(pod.count for pod in file.pods)
+
+
+def test_a_name_that_is_neither_shipped_nor_a_file_is_answered_with_the_shipped_ones() -> None:
+    with pytest.raises(FileError, match=r"no cluster 'two-tenants'.*built-in names: three-tenants\."):
+        clusterfile.find("two-tenants")
+
+
+def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(small(pod={"at": "1m30s", "count": 2, "gpuMemory": "20Gi"}))
+    file = clusterfile.find(str(path))
+    pod = file.pods[0]
+    assert (pod.at, pod.runs, pod.gpu_memory, pod.intruder) == (90.0, 60.0, "20Gi", None)
+    assert clusterfile.numbered(pod.name, pod.count) == ("p-1", "p-2")
+    assert clusterfile.numbered(file.nodes[0].name, file.nodes[0].count) == ("n",)
+    assert file.expect is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "nodes is missing; the cluster file has the keys nodes, tenants, pods, expect."),
+        ("[]", "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, expect."),
+        (small(podz=[]), "podz is not a known key; the cluster file has the keys nodes, "),
+        (small(nodes={"n": 1}), "nodes is {'n': 1}; allowed is a list."),
+        (small(nodes=["n"]), "nodes[0] is 'n'; allowed is a mapping with the keys name, allocatable, "),
+        (small(node={"name": None}), "nodes[0].name is missing; nodes[0] has the keys name, allocatable, "),
+        (small(node={"name": "N_1"}), "nodes[0].name is 'N_1'; allowed is a name of at most 63 lower-case"),
+        (small(node={"count": 0}), "nodes[0].count is 0; allowed is a whole number, from 1 to 1000."),
+        (small(node={"gpus": 8}), "nodes[0].gpus is not a known key; nodes[0] has the keys"),
+        (
+            small(node={"allocatable": {"cpu": "8 cores"}}),
+            "nodes[0].allocatable.cpu is '8 cores'; allowed is an amount of zero or more, such as 8, 500m or",
+        ),
+        (
+            small(node={"allocatable": {"cpu": True}}),
+            "nodes[0].allocatable.cpu is True; allowed is an amount",
+        ),
+        (small(node={"allocatable": {"cpu": -1}}), "nodes[0].allocatable.cpu is -1; allowed is an amount"),
+        (small(node={"allocatable": {1: 2}}), "nodes[0].allocatable has the key 1; allowed is a text"),
+        (small(node={"labels": {"a": 1}}), "nodes[0].labels.a is 1; allowed is a text (in quotes if"),
+        (small(node={"labels": "a"}), "nodes[0].labels is 'a'; allowed is a mapping."),
+        (small(tenants=["t", 5]), "tenants[1] is 5; allowed is a name of"),
+        (small(pod={"tenant": "u"}), "pods[0].tenant is 'u'; allowed is one of the tenants t."),
+        (
+            small(pod={"runs": 60}),
+            "pods[0].runs is 60; allowed is a duration such as 10s, 500ms or 1h30m, from",
+        ),
+        (small(pod={"at": "-1s"}), "pods[0].at is '-1s'; allowed is a duration"),
+        (small(pod={"gpuMemory": "lots"}), "pods[0].gpuMemory is 'lots'; allowed is an amount"),
+        (small(pod={"asks": {"cpu": 1}}), "pods[0].asks has no GPU, so kube-scheduler would not ask kvitej"),
+        (small(pod={"asks": {"nvidia.com/gpu": 0}}), "pods[0].asks has no GPU"),
+        (
+            small(pod={"intruder": {"name": "x", "asks": {}}}),
+            "pods[0].intruder.namespace is missing; pods[0].intruder has the keys name, namespace, asks, runs.",
+        ),
+        (
+            small(pod={"intruder": {"name": "p", "namespace": "t", "asks": {}}}),
+            "pods[0] gives a second pod t/p; each needs a name of its own.",
+        ),
+        (
+            small(nodes=[{"name": "n-1", "allocatable": {}}, {"name": "n", "count": 2, "allocatable": {}}]),
+            "nodes[1].name gives a second node n-1; each needs a name of its own.",
+        ),
+        (small(expect={"bound": 1}), "expect.vetoed is missing; expect has the keys bound, vetoed."),
+        ("nodes: []\nnodes: []", "line 2: the key 'nodes' is given twice."),
+    ],
+)
+def test_what_cannot_be_taken_as_meant_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    message = refusal(tmp_path, text)
+    assert message.startswith(sentence)
+    assert message.endswith(".")
+    assert "\n" not in message
