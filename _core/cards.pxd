@@ -1,6 +1,6 @@
 # One row's cards, as `fit` and `score` ask about them.
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
 from _core.columns cimport Ask, Table
 
@@ -8,7 +8,6 @@ cdef struct Need:
     # an ask in terms of one row's cards
     int64_t whole       # cards for the pod alone
     int64_t shares      # replicas of shared cards
-    int64_t memory      # bytes declared per card, 0 = undeclared
 
 cdef struct Row:
     Py_ssize_t cards
@@ -22,8 +21,10 @@ cdef struct Row:
     const int32_t* shares_soft
     const int32_t* owners
     const int32_t* owners_soft
-    int64_t split       # the memory that was last divided by the replicas,
-    int64_t part        # and the result: a node's cards are mostly alike, and division is slow
+    int64_t declared    # memory that the pod declares per card, 0 = undeclared
+    int64_t weighed     # the card memory that the next two were worked out for: mostly the same on all cards
+    int64_t cost        # bytes that one share takes: what is declared, at least the card's part per replica
+    int64_t least       # bytes that must be left for it; no card has INT64_MAX
 
 cdef struct Card:
     int64_t memory      # bytes, 0 = unknown
@@ -38,7 +39,7 @@ cdef struct Seats:
     Py_ssize_t opened   # cards that were free and are shared now
 
 cdef Need need_on(Table table, Py_ssize_t row, Ask ask) noexcept nogil
-cdef Row row_at(Table table, Py_ssize_t row, bint soft) noexcept nogil
+cdef Row row_at(Table table, Py_ssize_t row, int64_t declared, bint soft) noexcept nogil
 cdef int64_t free_cards(const Row* row, int64_t declared) noexcept nogil
 cdef bint has_room(Row* row, Need need) noexcept nogil
 cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept nogil
@@ -57,8 +58,12 @@ cdef inline Card card_at(const Row* row, Py_ssize_t card) noexcept nogil:
     return seen
 
 
-cdef inline int64_t share_cost(Row* row, int64_t card_memory, int64_t declared) noexcept nogil:
-    """Bytes that one share takes of a card: what the pod declares, at least the card's part per replica."""
-    if card_memory != row.split:
-        row.split, row.part = card_memory, card_memory // max(row.replicas, 1)
-    return max(declared, row.part) if card_memory > 0 else 0
+cdef inline int64_t share_cost(Row* row, Card card) noexcept nogil:
+    """Bytes that one share takes of a card, 0 if its memory is unknown."""
+    if card.memory != row.weighed:
+        row.weighed = card.memory
+        row.cost = max(row.declared, card.memory // max(row.replicas, 1)) if card.memory > 0 else 0
+        row.least = row.cost if row.cost > 0 else INT64_MIN
+        if card.memory < row.declared:
+            row.least = INT64_MAX
+    return row.cost

@@ -16,7 +16,7 @@ cdef int64_t UNKNOWN_LEFT = INT64_MAX - INT32_MAX - 1   # behind every memory th
 
 cdef Need need_on(Table table, Py_ssize_t row, Ask ask) noexcept nogil:
     cdef Need need
-    need.whole, need.shares, need.memory = ask.whole, ask.shares, ask.memory
+    need.whole, need.shares = ask.whole, ask.shares
     if table.mode[row] == REPLICA:
         # No row has INT32_MAX replicas to give; the bound keeps the sum in range.
         need.shares = min(need.shares, INT32_MAX) + min(need.whole, INT32_MAX)
@@ -26,7 +26,7 @@ cdef Need need_on(Table table, Py_ssize_t row, Ask ask) noexcept nogil:
     return need
 
 
-cdef Row row_at(Table table, Py_ssize_t row, bint soft) noexcept nogil:
+cdef Row row_at(Table table, Py_ssize_t row, int64_t declared, bint soft) noexcept nogil:
     cdef Row cards
     cards.cards = min(max(table.cards[row], 0), table.width)
     cards.replicas = table.replicas[row]
@@ -39,7 +39,8 @@ cdef Row row_at(Table table, Py_ssize_t row, bint soft) noexcept nogil:
     cards.shares_soft = &table.shares_soft[row, 0]
     cards.owners = &table.exclusive[row, 0]
     cards.owners_soft = &table.exclusive_soft[row, 0]
-    cards.split = cards.part = 0
+    cards.declared = declared
+    cards.weighed, cards.cost, cards.least = -1, 0, INT64_MAX
     return cards
 
 
@@ -47,15 +48,16 @@ cdef inline bint is_free(Card card, int64_t declared) noexcept nogil:
     return (card.owners == 0) & (card.shares == 0) & (card.memory >= declared)
 
 
-cdef inline bint takes_one(const Row* row, Card card, int64_t cost, int64_t declared) noexcept nogil:
+cdef inline bint takes_one(Row* row, Card card) noexcept nogil:
     """Whether a card takes one more share. Of unknown memory (0), it takes none that declares some."""
-    return ((card.owners == 0) & (card.shares < row.replicas) & (card.memory >= declared)
-            & ((cost == 0) | (card.left >= cost)))
+    share_cost(row, card)
+    return (card.owners == 0) & (card.shares < row.replicas) & (card.left >= row.least)
 
 
-cdef inline int64_t room_on(const Row* row, Card card, int64_t cost, int64_t declared) noexcept nogil:
+cdef inline int64_t room_on(Row* row, Card card) noexcept nogil:
     """How many more shares a card takes."""
-    if not takes_one(row, card, cost, declared):
+    cdef int64_t cost = share_cost(row, card)
+    if not takes_one(row, card):
         return 0
     return min(row.replicas - card.shares, card.left // cost) if cost > 0 else row.replicas - card.shares
 
@@ -70,25 +72,23 @@ cdef int64_t free_cards(const Row* row, int64_t declared) noexcept nogil:
 
 cdef bint has_room(Row* row, Need need) noexcept nogil:
     """Whether the cards take the shares, beside the whole cards (which fit) that the same pod takes first."""
-    cdef int64_t cost, end, place = 0, room = 0
+    cdef int64_t end, place = 0, room = 0
     cdef Py_ssize_t i
     cdef Card card
     for i in range(row.cards):
         card = card_at(row, i)
-        cost = share_cost(row, card.memory, need.memory)
-        room += (card.shares > 0) & takes_one(row, card, cost, need.memory)
+        room += (card.shares > 0) & takes_one(row, card)
     if room >= need.shares:
         return True
     room = 0
-    end = free_cards(row, need.memory) - row.opaque
+    end = free_cards(row, row.declared) - row.opaque
     for i in range(row.cards):
         card = card_at(row, i)
-        if is_free(card, need.memory):
+        if is_free(card, row.declared):
             place += 1
             if place <= need.whole or place > end:
                 continue
-        cost = share_cost(row, card.memory, need.memory)
-        room += room_on(row, card, cost, need.memory)
+        room += room_on(row, card)
         if room >= need.shares:
             return True
     return False
@@ -102,60 +102,58 @@ cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept n
     """
     cdef Seats seats
     cdef Py_ssize_t i
-    cdef int64_t cost, end, place = 0, shares = need.shares
+    cdef int64_t end, place = 0, shares = need.shares
     cdef Card card
     seats.whole = seats.opened = 0
     for i in range(row.cards):
         many[i] = 0
     if need.whole > 0:
         for i in range(row.cards):
-            if seats.whole < need.whole and is_free(card_at(row, i), need.memory):
+            if seats.whole < need.whole and is_free(card_at(row, i), row.declared):
                 many[i] = -1
                 cards[seats.whole] = i
                 seats.whole += 1
     seats.chosen = seats.whole
     while shares > 0:
         # The card that the first share prefers stays preferred until it is full, so it takes all it can.
-        i = fullest(row, need.memory, many)
+        i = fullest(row, many)
         if i < 0:
             break
-        shares -= put(row, &seats, cards, many, i, shares, need.memory)
+        shares -= put(row, &seats, cards, many, i, shares)
     if shares > 0:
-        end = free_cards(row, need.memory) - row.opaque
+        end = free_cards(row, row.declared) - row.opaque
         for i in range(row.cards):
             card = card_at(row, i)
-            cost = share_cost(row, card.memory, need.memory)
-            if is_free(card, need.memory):
+            if is_free(card, row.declared):
                 place += 1
-                if shares > 0 and seats.whole < place <= end and takes_one(row, card, cost, need.memory):
-                    shares -= put(row, &seats, cards, many, i, shares, need.memory)
+                if shares > 0 and seats.whole < place <= end and takes_one(row, card):
+                    shares -= put(row, &seats, cards, many, i, shares)
                     seats.opened += 1
     return seats
 
 
-cdef inline Py_ssize_t fullest(Row* row, int64_t declared, const int32_t* many) noexcept nogil:
+cdef inline Py_ssize_t fullest(Row* row, const int32_t* many) noexcept nogil:
     """The shared card that one more share leaves with the least memory (unknown: last, by replicas) or -1."""
     cdef Py_ssize_t i, best = -1
-    cdef int64_t cost, left, best_left = INT64_MAX
+    cdef int64_t left, best_left = INT64_MAX
     cdef bint nearer
     cdef Card card
     for i in range(row.cards):
         card = card_at(row, i)
-        cost = share_cost(row, card.memory, declared)
-        left = card.left - cost if card.memory > 0 else UNKNOWN_LEFT + row.replicas - card.shares
-        nearer = ((card.shares > 0) & (many[i] == 0) & takes_one(row, card, cost, declared)
-                  & (left < best_left))
+        left = card.left - share_cost(row, card)
+        if card.memory == 0:
+            left = UNKNOWN_LEFT + row.replicas - card.shares
+        nearer = (card.shares > 0) & (many[i] == 0) & takes_one(row, card) & (left < best_left)
         best = i if nearer else best
         best_left = left if nearer else best_left
     return best
 
 
-cdef inline int64_t put(Row* row, Seats* seats, int32_t* cards, int32_t* many, Py_ssize_t at, int64_t shares,
-                        int64_t declared) noexcept nogil:
+cdef inline int64_t put(Row* row, Seats* seats, int32_t* cards, int32_t* many, Py_ssize_t at,
+                        int64_t shares) noexcept nogil:
     """Put as many of the shares on a card as it takes: how many."""
-    cdef Card card = card_at(row, at)
     if shares > 1:
-        shares = min(shares, room_on(row, card, share_cost(row, card.memory, declared), declared))
+        shares = min(shares, room_on(row, card_at(row, at)))
     cards[seats.chosen] = at
     many[at] = shares
     seats.chosen += 1

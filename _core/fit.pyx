@@ -83,7 +83,7 @@ def seat(Table table not None, row, Ask ask not None, bint soft=False):
         raise ValueError(f"The pod does not fit on row {at} (code {code}), so it has no seat there.")
     chosen, counts = np.empty(table.width, np.int32), np.empty(table.width, np.int32)
     cards, many = chosen, counts
-    there = row_at(table, at, soft)
+    there = row_at(table, at, ask.memory, soft)
     seats = choose(&there, need_on(table, at, ask), &cards[0], &many[0])
     shared = chosen[seats.whole:seats.chosen]
     return chosen[:seats.whole].copy(), np.repeat(shared, counts[shared])
@@ -122,24 +122,24 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
     need = need_on(table, row, ask)
     if need.whole == 0 and need.shares == 0:
         return TAKEN if taken else FITS
-    cards = row_at(table, row, soft)
+    cards = row_at(table, row, ask.memory, soft)
     if need.whole > cards.cards or (need.shares > 0 and (cards.cards == 0 or cards.replicas <= 0)):
         return LACKING
-    if need.memory > 0:
+    if ask.memory > 0:
         for i in range(cards.cards):
             known += cards.memory[i] > 0
-            enough += cards.memory[i] >= need.memory
+            enough += cards.memory[i] >= ask.memory
         if known == 0:
             return MEMORY_UNKNOWN
         if enough < max(need.whole, 1):
             return MEMORY_TOO_SMALL
     if taken:
         return TAKEN
-    if need.whole > 0 and free_cards(&cards, need.memory) - cards.opaque < need.whole:
+    if need.whole > 0 and free_cards(&cards, ask.memory) - cards.opaque < need.whole:
         return TAKEN
     if need.shares > 0 and not has_room(&cards, need):
-        if need.memory > 0:
-            need.memory = 0
+        if ask.memory > 0:
+            cards = row_at(table, row, 0, soft)
             if has_room(&cards, need):
                 return MEMORY_TAKEN
         return TAKEN

@@ -78,7 +78,7 @@ cdef int64_t waste_of_cards(Table table, Py_ssize_t row, Ask ask, bint soft, int
     cdef Py_ssize_t last
     if need.whole == 0 and need.shares == 0:
         return 0
-    there = row_at(table, row, soft)
+    there = row_at(table, row, ask.memory, soft)
     if need.shares == 0:
         return PER_MILLE * (free_cards(&there, 0) - there.opaque - need.whole)
     seats = choose(&there, need, cards, many)
@@ -86,7 +86,7 @@ cdef int64_t waste_of_cards(Table table, Py_ssize_t row, Ask ask, bint soft, int
         last = cards[seats.chosen - 1]
         card = card_at(&there, last)
         if card.memory > 0:
-            card.left -= many[last] * share_cost(&there, card.memory, need.memory)
+            card.left -= many[last] * share_cost(&there, card)
             waste = PER_MILLE * max(card.left, 0) // card.memory
         else:
             waste = PER_MILLE * (there.replicas - card.shares - many[last]) // there.replicas

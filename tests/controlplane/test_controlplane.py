@@ -112,7 +112,8 @@ async def test_the_stock_scheduler_binds_gpu_pods_and_the_watch_shows_it(
 
     async def one_waits() -> bool:
         waiting = [each for each in await api.list("/api/v1/pods") if "nodeName" not in each["spec"]]
-        return len(waiting) == 1 and waiting[0]["status"]["conditions"][0]["reason"] == "Unschedulable"
+        reasons = [each["reason"] for one in waiting for each in one["status"].get("conditions", ())]
+        return len(waiting) == 1 and reasons == ["Unschedulable"]
 
     await wait_until(one_waits, 20, lambda: f"24 of 25 pods bound\n{control_plane.tail('kube-scheduler')}")
     for each in await api.list("/api/v1/pods"):
