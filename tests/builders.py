@@ -8,6 +8,7 @@ import msgspec
 from extender.cluster.events import NodeSeen, PodSeen
 from extender.cluster.state import ClusterState
 from extender.schedulerconfig import managed_resources
+from extender.wire.devices import ContainerDevices, Devices, encode
 from extender.wire.objects import Node, Pod
 
 Json = dict[str, Any]
@@ -128,3 +129,8 @@ def preemption_body(raw: Json, victims: Mapping[str, Iterable[str]]) -> bytes:
         for name, uids in victims.items()
     }
     return msgspec.json.encode({"Pod": raw, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed})
+
+
+def record_of(*, gpu: tuple[int, ...] = (), shared: tuple[int, ...] = (), units: float = 1.0) -> str:
+    """The annotation's value for a pod whose container `main` holds these cards."""
+    return encode(Devices(units, {"main": ContainerDevices(gpu, shared)}))

@@ -6,8 +6,8 @@ the record back and believes it only if it says exactly what the pod's spec asks
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from extender.cluster.geometry import unit_share
 from extender.cluster.inventory import Inventory, Mode
@@ -65,25 +65,32 @@ def record(request: Request, inventory: Inventory, cards: Cards) -> Devices:
 
 def recall(text: str | None, request: Request, inventory: Inventory) -> Cards | None:
     """The cards that the annotation records; None when it is missing, unreadable or not what the spec asks."""
-    devices = decode(text) if text is not None else None
+    return _recall(text, request, inventory.mode, inventory.cards, inventory.replicas) if text else None
+
+
+# Pods of one shape on nodes of one kind have few different records, and a restart reads all of them.
+@lru_cache(4096)
+def _recall(text: str, request: Request, mode: Mode, cards: int, replicas: int) -> Cards | None:
+    devices = decode(text)
     if devices is None or devices.containers.keys() != {need.container for need in request.needs}:
         return None
     for need in request.needs:
-        whole, shared, mig = _parts(need, inventory.mode)
+        whole, shared, mig = _parts(need, mode)
         found = devices.containers[need.container]
         if (len(set(found.gpu)), len(found.gpu), len(found.shared), found.mig) != (whole, whole, shared, mig):
             return None
     held: set[int] = set()
-    replicas: Counter[int] = Counter()
+    shares: Counter[int] = Counter()
     for step in steps(request.needs):
         held.update(card for need in step for card in devices.containers[need.container].gpu)
-        replicas |= Counter(card for need in step for card in devices.containers[need.container].shared)
-    cards = Cards(tuple(sorted(held)), tuple(sorted(replicas.elements())))
-    if not _within(cards.whole, inventory.cards) or not _within(cards.shared, inventory.cards):
+        shares |= Counter(card for need in step for card in devices.containers[need.container].shared)
+    if (len(held), shares.total()) != split(request, mode):
         return None
-    if any(count > inventory.replicas for count in replicas.values()) or held & replicas.keys():
+    if not all(0 <= card < cards for card in held | shares.keys()) or held & shares.keys():
         return None
-    return cards if (len(cards.whole), len(cards.shared)) == split(request, inventory.mode) else None
+    if any(count > replicas for count in shares.values()):
+        return None
+    return Cards(tuple(sorted(held)), tuple(sorted(shares.elements())))
 
 
 def _parts(need: Need, mode: Mode) -> tuple[int, int, dict[str, int]]:
@@ -95,7 +102,3 @@ def _parts(need: Need, mode: Mode) -> tuple[int, int, dict[str, int]]:
     if mode is Mode.INSTANCE:
         return 0, shared, {**({GPU: gpus} if gpus else {}), **mig}
     return gpus, shared, mig
-
-
-def _within(cards: Sequence[int], count: int) -> bool:
-    return all(0 <= card < count for card in cards)

@@ -117,6 +117,7 @@ def charge_devices(
 
 def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], sign: int) -> None:
     """Add or take away a soft claim."""
+    columns.version[row] += 1
     columns.soft[row] += sign
     for name, count in claim.request.devices:
         columns.used_soft[row, ids[name]] += sign * count

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from _core import Ask, NameIndex, Table
 from extender.cluster.inventory import Inventory
+from extender.cluster.judgements import Judgement
 from extender.cluster.request import Request
 from extender.cluster.seats import Seat, SoftClaim
 from extender.wire.objects import Pod
@@ -41,3 +42,5 @@ class Snapshot:
     room: int
     ask: Callable[[Request], Ask | None]
     """The request in the kernels' terms; None when it names a resource that no node has."""
+    judge: Callable[[Request], Judgement | None]
+    """Code and score of every row for the request; None as above."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from _core import Ask, NameIndex
+from _core import Ask, NameIndex, fit, score
 from extender.cluster.assignment import Cards, recall
 from extender.cluster.columns import CLOSED, OPEN, Columns
 from extender.cluster.events import (
@@ -28,6 +28,7 @@ from extender.cluster.events import (
     Unclaimed,
 )
 from extender.cluster.inventory import Inventory, inventory_of
+from extender.cluster.judgements import Judgement, Judgements
 from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
 from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, request_of
 from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
@@ -51,6 +52,7 @@ class ClusterState:
         self._index = NameIndex()
         self._ids: dict[str, int] = {}
         self._asks: dict[Request, Ask] = {}
+        self._judgements = Judgements()
         self._inventories: dict[str, Inventory] = {}
         self._seats: dict[str, Seat] = {}
         self._seats_by_node: dict[str, dict[str, Seat]] = {}
@@ -81,6 +83,7 @@ class ClusterState:
             generation=self._generation,
             room=self._room,
             ask=self._ask,
+            judge=self._judge,
         )
 
     def apply(self, event: Event) -> tuple[Notice, ...]:
@@ -113,7 +116,7 @@ class ClusterState:
         return ()
 
     def check(self) -> None:
-        """Recompute every row from the seats and claims; AssertionError names the first column that differs."""
+        """Recompute all from the seats and claims; AssertionError names what differs."""
         fresh = Columns()
         fresh.want(self._columns.table.memory.shape[1], self._columns.table.used.shape[1])
         rows = {name: self._index.get(name) for name in self._inventories}
@@ -132,6 +135,12 @@ class ClusterState:
                 assert np.array_equal(ours, theirs), (
                     f"{column} of {name}: the book says {ours}, its seats {theirs}"
                 )
+        for kept in self._judgements.kept():
+            current = np.flatnonzero(kept.seen == self._columns.version[: len(kept.seen)]).astype(np.int32)
+            codes = fit(self._columns.table, current, kept.ask)
+            scores = score(self._columns.table, current, codes, kept.ask)
+            assert np.array_equal(kept.codes[current], codes), "a kept code is not what the row gives now"
+            assert np.array_equal(kept.scores[current], scores), "a kept score is not what the row gives now"
         assert sum(map(len, self._seats_by_node.values())) == len(self._seats)
         assert not self._seats.keys() & self._claims.keys(), "a pod has a seat and a claim"
 
@@ -191,11 +200,12 @@ class ClusterState:
 
     def _weigh(self, row: int, seat: Seat) -> None:
         inventory = self._inventories[seat.node]
-        seat.cards = recall(seat.record, seat.request, inventory)
-        if seat.request.devices and (seat.cards is None or seat.memory_unknown):
-            self._worst_case.add(seat.uid)
-        else:
-            self._worst_case.discard(seat.uid)
+        if seat.request.devices:
+            seat.cards = recall(seat.record, seat.request, inventory)
+            if seat.cards is None or seat.memory_unknown:
+                self._worst_case.add(seat.uid)
+            else:
+                self._worst_case.discard(seat.uid)
         charge(self._columns, row, inventory, seat, self._ids, 1)
         if seat.fault:
             self._columns.state[row] = CLOSED
@@ -309,6 +319,7 @@ class ClusterState:
         return notices
 
     def _describe(self, columns: Columns, row: int, inventory: Inventory) -> None:
+        columns.version[row] += 1
         columns.mode[row] = inventory.mode
         columns.cards[row] = inventory.cards
         columns.replicas[row] = inventory.replicas
@@ -343,6 +354,10 @@ class ClusterState:
                 shared_id=self._ids[SHARED] if request.count(SHARED) else -1,
             )
         return ask
+
+    def _judge(self, request: Request) -> Judgement | None:
+        ask = self._ask(request)
+        return None if ask is None else self._judgements.of(self._columns, request, ask)
 
     def _id(self, resource: str) -> int:
         known = self._ids.get(resource)

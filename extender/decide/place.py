@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import FITS, LACKING, Ask, Table, best, fit, score, seat
+from _core import FITS, LACKING, Ask, Table, best, fit, seat
 from extender.cluster.assignment import Cards
 from extender.cluster.request import Request
 from extender.cluster.snapshot import Snapshot
@@ -35,17 +35,12 @@ def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: i
     A row that fits only if other pods' soft claims come to nothing ranks behind all others; ties go to the stable
     hash of the node's name.
     """
-    ask = snapshot.ask(request)
-    if ask is None:
+    judged = snapshot.judge(request)
+    if judged is None:
         codes = np.full(len(rows), LACKING, np.int8)
         return Placement(rows, codes, np.zeros(len(rows), np.int64), np.empty(0, np.int32))
-    return _rank(snapshot.table, ask, rows, keep)
-
-
-def _rank(table: Table, ask: Ask, rows: NDArray[np.int32], keep: int) -> Placement:
-    codes = fit(table, rows, ask)
-    scores = score(table, rows, codes, ask)
-    return Placement(rows, codes, scores, best(codes, scores, table.order[rows], keep))
+    codes, scores = judged.codes[rows], judged.scores[rows]
+    return Placement(rows, codes, scores, best(codes, scores, snapshot.table.order[rows], keep))
 
 
 def fits(table: Table, row: int, ask: Ask) -> int:

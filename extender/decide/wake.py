@@ -7,20 +7,22 @@ would be seated now are nudged, each at most once for the same room.
 
 import numpy as np
 
-from extender.cluster.request import RequestError, request_of
+from _core import CONTENDED, Table
+from extender.cluster.request import Request, RequestError, request_of
+from extender.cluster.seats import Phase, Seat, charge_devices
 from extender.cluster.snapshot import Snapshot, Waiting
-from extender.decide.place import place
+from extender.decide.place import cards_for, fits, place
 from extender.wire.objects import Pod
 
 
 def to_nudge(snapshot: Snapshot, most: int) -> list[Pod]:
-    """At most `most` pods, by priority, then age, each for a node that no other of them was given."""
+    """At most `most` pods, by priority, then age, as many as have room beside each other."""
     rows = np.fromiter(
         (snapshot.index.get(name) for name in snapshot.inventories), np.int32, len(snapshot.inventories)
     )
-    taken: set[int] = set()
+    promised: dict[int, Table] = {}
     chosen: list[Pod] = []
-    hopeless: set[object] = set()
+    hopeless: set[Request] = set()
     for waiting in sorted(
         filter(lambda w: _is_refused(w, snapshot.room), snapshot.waiting.values()), key=_turn
     ):
@@ -32,14 +34,25 @@ def to_nudge(snapshot: Snapshot, most: int) -> list[Pod]:
             continue
         if request in hopeless or not request.devices:
             continue
-        placement = place(snapshot, request, rows, len(taken) + 1)
-        free = [row for row in placement.kept.tolist() if row not in taken]
-        if not free:
+        kept = place(snapshot, request, rows, len(promised) + 1).kept
+        if any(_promise(snapshot, promised, row, request) for row in kept.tolist()):
+            chosen.append(waiting.pod)
+        else:
             hopeless.add(request)
-            continue
-        taken.add(free[0])
-        chosen.append(waiting.pod)
     return chosen
+
+
+def _promise(snapshot: Snapshot, promised: dict[int, Table], row: int, request: Request) -> bool:
+    """Seat the pod on a copy of the row, beside those that were promised a seat there; False if it has no room."""
+    ask = snapshot.ask(request)
+    table = promised.get(row) or snapshot.table.copy_row(row)
+    if ask is None or fits(table, 0, ask) > CONTENDED:
+        return False
+    node = snapshot.index.name(row)
+    seat = Seat("", "", "", node, request, Phase.RESERVED, cards=cards_for(table, 0, ask, soft=False))
+    charge_devices(table, 0, snapshot.inventories[node], seat, snapshot.ids, 1)
+    promised[row] = table
+    return True
 
 
 def _is_refused(waiting: Waiting, room: int) -> bool:

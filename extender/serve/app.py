@@ -64,6 +64,15 @@ def _verb(
             return _json(as_error(sentence))
         return web.Response(status=status, text=sentence + "\n")
 
+    async def answer(verb: str, body: bytes) -> web.Response:
+        try:
+            return _json(await door(body))
+        except Refusal as refusal:
+            return refuse(HTTPStatus.BAD_REQUEST, str(refusal))
+        except Exception:
+            log.exception("a request failed: this is a bug in kvitej", verb=verb)
+            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "kvitej failed on this request (see its log)")
+
     async def handle(request: web.Request) -> web.StreamResponse:
         if limit.now >= limit.most:
             return refuse(
@@ -72,22 +81,28 @@ def _verb(
             )
         limit.now += 1
         try:
-            return _json(await door(await request.read()))
-        except Refusal as refusal:
-            return refuse(HTTPStatus.BAD_REQUEST, str(refusal))
+            return await answer(request.path, await request.read())
         except web.HTTPRequestEntityTooLarge:
             return refuse(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "the request body is longer than server.maxBody allows: set nodeCacheCapable: true in the "
                 "scheduler's extender entry, or raise the limit",
             )
-        except Exception:
-            log.exception("a request failed: this is a bug in kvitej", verb=request.path)
-            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "kvitej failed on this request (see its log)")
+        except web.RequestPayloadError as error:
+            unreadable = f"the request body can't be read: {' '.join(str(error).split())}"
+            return await _last(request, refuse(HTTPStatus.BAD_REQUEST, unreadable))
         finally:
             limit.now -= 1
 
     return handle
+
+
+async def _last(request: web.Request, response: web.Response) -> web.Response:
+    """Send the response and close: aiohttp would read on for the rest of the body, and log that it can't."""
+    await response.prepare(request)
+    await response.write_eof()
+    request.protocol.force_close()
+    return response
 
 
 def _json(body: bytes) -> web.Response:

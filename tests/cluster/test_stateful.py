@@ -39,6 +39,7 @@ from tests.cluster.clock import ClockLoop
 from tests.cluster.naive import NODE_KINDS, POD_KINDS, PodKind, Sitting, count, fits
 
 NAMES = ("n0", "n1", "n2")
+MOSTLY = ("one", "two", "share", "half") * 3
 FORGED = '{"units":1.0,"containers":{"main":{"gpu":[0]}}}'
 
 
@@ -208,7 +209,7 @@ class Cluster(RuleBasedStateMachine):
         if self.nodes.pop(name, None) is not None:
             self.tell(name, NodeGone(name), None)
 
-    @rule(kinds=st.lists(st.sampled_from(sorted(POD_KINDS)), min_size=1, max_size=4))
+    @rule(kinds=st.lists(st.sampled_from([*sorted(POD_KINDS), *MOSTLY]), min_size=1, max_size=4))
     def create_pods(self, kinds: list[str]) -> None:
         for kind in kinds:
             name = f"p{len(self.pods)}"
@@ -318,6 +319,13 @@ class Cluster(RuleBasedStateMachine):
                 self.lost.append(write)
             write.answer.set_result(BindResult(Outcome.UNKNOWN, "no answer"))
         self.work()
+
+    @precondition(lambda self: self.writes)
+    @rule(number=st.integers(0, 99), how=st.sampled_from(["lost, done", "lost, not done", "lost, on its way"]))
+    def lose(self, number: int, how: str) -> None:
+        """The answer is lost, and what the door reads afterwards is all that it hears."""
+        self.answer(number, how)
+        self.wait(2.0, lands=False)
 
     @precondition(lambda self: self.lost)
     @rule(number=st.integers(0, 99), lands=st.booleans())
@@ -436,5 +444,5 @@ def quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-TestCluster = pytest.mark.usefixtures("quiet")(Cluster.TestCase)
-TestCluster.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestCluster = pytest.mark.timeout(900)(pytest.mark.usefixtures("quiet")(Cluster.TestCase))
+TestCluster.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
