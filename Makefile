@@ -32,7 +32,7 @@ lint: $(TOOLS)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/cython-lint _core
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint _core
 
 dist: $(TOOLS)
 	rm -rf dist

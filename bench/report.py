@@ -31,10 +31,11 @@ def measured(
     at_least: float | None = None,
 ) -> Measurement:
     """A measurement, judged by the one bound that is given; a value that is not a number misses every bound."""
+    value = float(value)  # numpy's scalars are no JSON
     if at_most is not None:
-        return Measurement(case, metric, value, unit, f"≤ {at_most:g}", value <= at_most)
+        return Measurement(case, metric, value, unit, f"≤ {at_most:g}", bool(value <= at_most))
     if at_least is not None:
-        return Measurement(case, metric, value, unit, f"≥ {at_least:g}", value >= at_least)
+        return Measurement(case, metric, value, unit, f"≥ {at_least:g}", bool(value >= at_least))
     return Measurement(case, metric, value, unit)
 
 

@@ -1,7 +1,7 @@
-"""What the kernels said of every row for a shape of pod, kept and renewed only where a row has changed since.
+"""What the kernels said of every row for an ask, kept and renewed only where a row has changed since.
 
 Pods come in few shapes, and between two decisions few rows change: so a decision costs what changed, not the size
-of the cluster. Kept for the shapes used last, at 17 bytes per row and shape.
+of the cluster. Kept for the asks used last, at 17 bytes per row and ask.
 """
 
 from collections import OrderedDict
@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from _core import Ask, fit, score
 from extender.cluster.columns import Columns
-from extender.cluster.request import Request
 
-SHAPES = 64
+ASKS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """For every row of the table: the code [N] and the score [N] of the shape, as of version `seen` [N] of the row."""
+    """For every row of the table: the code [N] and the score [N] of the ask, as of version `seen` [N] of the row."""
 
     ask: Ask
     codes: NDArray[np.int8]
@@ -28,24 +27,22 @@ class Judgement:
 
 
 class Judgements:
-    """The judgements of the shapes used last."""
+    """The judgements of the asks used last; equal asks must be one object."""
 
-    def __init__(self, shapes: int = SHAPES) -> None:
-        self._most = shapes
-        self._kept: OrderedDict[Request, Judgement] = OrderedDict()
+    def __init__(self, most: int = ASKS) -> None:
+        self._most = most
+        self._kept: OrderedDict[int, Judgement] = OrderedDict()
 
-    def of(self, columns: Columns, request: Request, ask: Ask) -> Judgement:
-        """The judgement of the shape on the columns as they are now."""
+    def of(self, columns: Columns, ask: Ask) -> Judgement:
+        """The judgement of the ask on the columns as they are now."""
         rows = len(columns.version)
-        kept = self._kept.get(request)
+        kept = self._kept.get(id(ask))
         if kept is None or len(kept.seen) != rows:
-            kept = Judgement(
-                ask, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.full(rows, -1, np.int64)
-            )
-            self._kept[request] = kept
+            kept = Judgement(ask, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
+            self._kept[id(ask)] = kept
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
-        self._kept.move_to_end(request)
+        self._kept.move_to_end(id(ask))
         stale = np.flatnonzero(kept.seen != columns.version).astype(np.int32)
         if len(stale):
             codes = fit(columns.table, stale, ask)

@@ -51,7 +51,7 @@ class ClusterState:
         self._columns = Columns()
         self._index = NameIndex()
         self._ids: dict[str, int] = {}
-        self._asks: dict[Request, Ask] = {}
+        self._asks: dict[tuple[tuple[tuple[str, int], ...], int], Ask] = {}
         self._judgements = Judgements()
         self._inventories: dict[str, Inventory] = {}
         self._seats: dict[str, Seat] = {}
@@ -63,8 +63,6 @@ class ClusterState:
         self._unlisted: dict[str, set[str]] = {}
         self._generation = 0
         self._room = 0
-        for name in self._managed:
-            self._id(name)
 
     def snapshot(self) -> Snapshot:
         """The book as of now, for one synchronous decision; not to be kept across an `apply`."""
@@ -338,13 +336,14 @@ class ClusterState:
     # requests
 
     def _ask(self, request: Request) -> Ask | None:
-        ask = self._asks.get(request)
+        shape = (request.devices, request.gpu_memory)
+        ask = self._asks.get(shape)
         if ask is None:
             if any(name not in self._ids for name, _ in request.devices):
                 return None
             if len(self._asks) >= 4096:
                 self._asks.clear()
-            ask = self._asks[request] = Ask(
+            ask = self._asks[shape] = Ask(
                 np.array([self._ids[name] for name, _ in request.devices], np.int32),
                 np.array([count for _, count in request.devices], np.int64),
                 whole=request.count(GPU),
@@ -357,7 +356,7 @@ class ClusterState:
 
     def _judge(self, request: Request) -> Judgement | None:
         ask = self._ask(request)
-        return None if ask is None else self._judgements.of(self._columns, request, ask)
+        return None if ask is None else self._judgements.of(self._columns, ask)
 
     def _id(self, resource: str) -> int:
         known = self._ids.get(resource)

@@ -69,6 +69,7 @@ class PlaceDoor:
             log.info("filter: refused", pod=_named(pod), reason=str(error))
             return "refused", _refused_everywhere(args.node_names, str(error))
         if not request.devices:
+            _listed(args.node_names)
             return "kept", filter_result(args.node_names, b"{}", b"{}")
         rows, strangers = self._book.snapshot().index.lookup(args.node_names)
         self._book.apply(Unclaimed(pod.metadata.uid))
@@ -164,11 +165,14 @@ def _refused(snapshot: Snapshot, placement: Placement, strangers: list[str]) -> 
 
 
 def _refused_everywhere(names: bytes, reason: str) -> bytes:
+    return filter_result(b"[]", b"{}", msgspec.json.encode(dict.fromkeys(_listed(names), reason)))
+
+
+def _listed(names: bytes) -> list[str]:
     try:
-        nodes = msgspec.json.decode(names, type=list[str])
+        return msgspec.json.decode(names, type=list[str])
     except msgspec.MsgspecError as error:
         raise WireError(f"NodeNames: {error}") from None
-    return filter_result(b"[]", b"{}", msgspec.json.encode(dict.fromkeys(nodes, reason)))
 
 
 def _named(pod: Pod) -> str:

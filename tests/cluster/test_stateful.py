@@ -321,7 +321,9 @@ class Cluster(RuleBasedStateMachine):
         self.work()
 
     @precondition(lambda self: self.writes)
-    @rule(number=st.integers(0, 99), how=st.sampled_from(["lost, done", "lost, not done", "lost, on its way"]))
+    @rule(
+        number=st.integers(0, 99), how=st.sampled_from(["lost, done", "lost, not done", "lost, on its way"])
+    )
     def lose(self, number: int, how: str) -> None:
         """The answer is lost, and what the door reads afterwards is all that it hears."""
         self.answer(number, how)

@@ -69,7 +69,9 @@ async def assert_book_agrees(api: Api, extender: Extender, *, foreign: int = 0) 
             extender.metric("kvitej_seats", phase="uncertain"),
         ) == (bound, 0, 0)
 
-    await wait_until(agrees, 20, lambda: f"the book agrees with the API server; kvitej says\n{extender.tail(5)}")
+    await wait_until(
+        agrees, 20, lambda: f"the book agrees with the API server; kvitej says\n{extender.tail(5)}"
+    )
     assert extender.metric("kvitej_pods_bound_past_us") == foreign
     assert "Traceback" not in extender.log.read_text()
 

@@ -58,10 +58,15 @@ async def test_every_kind_of_gpu_pod_is_bound_with_its_record(api: Api, extender
     await api.create_pods(
         [
             *(pod(f"gpus-{count}", requests={"nvidia.com/gpu": count}) for count in (1, 2, 4, 8)),
-            *(pod(f"fair-{count}", requests={"nvidia.com/gpu": count}, scheduler="fair-quota") for count in (1, 2)),
+            *(
+                pod(f"fair-{count}", requests={"nvidia.com/gpu": count}, scheduler="fair-quota")
+                for count in (1, 2)
+            ),
             pod("share", requests={"nvidia.com/gpu.shared": 1}),
             pod(
-                "declared", requests={"nvidia.com/gpu.shared": 1}, annotations={"kvitej.io/gpu-memory": "40Gi"}
+                "declared",
+                requests={"nvidia.com/gpu.shared": 1},
+                annotations={"kvitej.io/gpu-memory": "40Gi"},
             ),
             pod("whole-declared", annotations={"kvitej.io/gpu-memory": "79Gi"}),
             pod("slice", requests={mig: 1}),
@@ -116,7 +121,9 @@ async def test_a_pod_bound_past_us_is_counted_and_its_cards_are_not_given_again(
     await api.create_nodes([node("only", gpus=4)])
     await api.create_pods([pod("foreign", requests={"nvidia.com/gpu": 3}, scheduler="another")])
     await bind_by_hand(api, "foreign", "only")
-    await wait_until(lambda: extender.metric("kvitej_pods_bound_past_us") == 1, 10, "the foreign pod is counted")
+    await wait_until(
+        lambda: extender.metric("kvitej_pods_bound_past_us") == 1, 10, "the foreign pod is counted"
+    )
     assert extender.metric("kvitej_pod_at_worst_case", namespace="default", pod="foreign") == 1
     await api.create_pods(pod(f"ours-{index}") for index in range(2))
     found = await wait_bound(api, 2, 30)
@@ -125,10 +132,14 @@ async def test_a_pod_bound_past_us_is_counted_and_its_cards_are_not_given_again(
     await assert_book_agrees(api, extender, foreign=1)
 
 
-async def test_a_resource_that_the_scheduler_does_not_ask_us_about_is_named(api: Api, extender: Extender) -> None:
+async def test_a_resource_that_the_scheduler_does_not_ask_us_about_is_named(
+    api: Api, extender: Extender
+) -> None:
     await api.create_nodes([node("odd", extra={"nvidia.com/mig-9g.999gb": "1"})])
     await wait_until(
-        lambda: extender.metric("kvitej_nodes_with_unlisted_resource", resource="nvidia.com/mig-9g.999gb") == 1,
+        lambda: (
+            extender.metric("kvitej_nodes_with_unlisted_resource", resource="nvidia.com/mig-9g.999gb") == 1
+        ),
         10,
         "the resource is counted",
     )
@@ -161,7 +172,8 @@ async def test_pods_that_wait_for_room_are_bound_within_15_s_of_it(api: Api, ext
     await wait_bound(api, 2, 30)
     # Only kvitej knows that the cards' memory is full: the scheduler itself counts 198 shares left.
     await api.create_pods(
-        pod(f"second-{index}", requests={"nvidia.com/gpu.shared": 1}, annotations=memory) for index in range(2)
+        pod(f"second-{index}", requests={"nvidia.com/gpu.shared": 1}, annotations=memory)
+        for index in range(2)
     )
     await asyncio.sleep(12)  # past the scheduler's longest backoff, so that it retries the moment a pod goes
     assert sum(node_of(each) is not None for each in (await pods(api)).values()) == 2

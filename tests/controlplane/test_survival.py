@@ -106,9 +106,7 @@ async def test_api_server_stopped_for_10_s_in_a_burst(cluster: Cluster) -> None:
 async def test_a_burst_of_2000_pods_with_connections_cut_by_force(cluster: Cluster) -> None:
     api = cluster.api
     await api.create_nodes(node(f"node-{index}") for index in range(250))
-    burst = asyncio.create_task(
-        api.create_pods((pod(f"pod-{index}") for index in range(2000)), in_flight=32)
-    )
+    burst = asyncio.create_task(api.create_pods((pod(f"pod-{index}") for index in range(2000)), in_flight=32))
 
     async def cut_again_and_again() -> None:
         while True:
@@ -126,7 +124,9 @@ async def test_a_burst_of_2000_pods_with_connections_cut_by_force(cluster: Clust
     await assert_book_agrees(api, cluster.extender)
 
 
-async def test_watch_cut_history_compacted_and_api_server_restarted_before_it_returns(cluster: Cluster) -> None:
+async def test_watch_cut_history_compacted_and_api_server_restarted_before_it_returns(
+    cluster: Cluster,
+) -> None:
     api = cluster.api
     await api.create_nodes(node(f"node-{index}") for index in range(4))
     await api.create_pods(pod(f"pod-{index}") for index in range(20))
@@ -142,7 +142,9 @@ async def test_watch_cut_history_compacted_and_api_server_restarted_before_it_re
     await in_background(cluster.control_plane.start_apiserver)
     cluster.proxy.refusing = False
     await wait_until(lambda: cluster.extender.metric("kvitej_watch_gone_total") > 0, 60, "a 410 was seen")
-    await wait_until(lambda: cluster.extender.metric("kvitej_seats", phase="bound") == 8, 30, "the book forgot 12")
+    await wait_until(
+        lambda: cluster.extender.metric("kvitej_seats", phase="bound") == 8, 30, "the book forgot 12"
+    )
     await assert_book_agrees(api, cluster.extender)
     await api.create_pods(pod(f"late-{index}") for index in range(12))
     await wait_bound(api, 20, 60)

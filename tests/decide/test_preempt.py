@@ -1,5 +1,7 @@
 """Preempt: nodes that seat the pod once their victims are gone, and who is never a victim."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from extender.cluster.events import Outcome, Reserved, Settled
@@ -27,7 +29,7 @@ def on(name: str, *cards: int, at: str = "n0", priority: int = 0, namespace: str
 def chosen(
     state: ClusterState,
     asking: Pod,
-    proposed: dict[str, tuple[str, ...]],
+    proposed: Mapping[str, tuple[str, ...]],
     *,
     priority: int = 100,
     protection: Protection = OPEN,

@@ -271,7 +271,7 @@ def test_log_format_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str])
     doors = Doors(node("n0", {GPU: "1"}))
     for form in ("json", "text"):
         with logging_restored():
-            log.setup("info", form)  # type: ignore[arg-type]
+            log.setup("info", form)
             doors.place.filter(filter_body(ONE, ["n0"]))
         line = capsys.readouterr().err
         if form == "json":
