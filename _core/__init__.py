@@ -1,13 +1,14 @@
 """The native core: arrays in, arrays or bytes out. Only what this page exports may be used.
 
-A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed and ranked
-(`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes
+A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed for the pods to
+come (`fragmentation`, `demand`) and ranked (`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes
 (`encode`). Exported functions check types, shapes and row ranges once and answer bad input with a ValueError
 (or a TypeError for what is not the named class or a number at all); inside, nothing allocates and nothing is
 checked.
 """
 
 from _core.columns import Ask, Table
+from _core.demand import BEST_FIT, D1, FGD, FIRST_FIT, P1, Demand
 from _core.encode import failures_json, names_json, priorities_json
 from _core.fit import (
     CLOSED,
@@ -22,25 +23,34 @@ from _core.fit import (
     fit,
     seat,
 )
+from _core.fragmentation import slots
 from _core.names import NameIndex
+from _core.replay import Replay
 from _core.score import best, grade, score
 
-ABI = 1
+ABI = 2
 """Raised with every change of what stands below, so that a stale build is named instead of misread."""
 
 __all__ = [
     "ABI",
+    "BEST_FIT",
     "CLOSED",
     "CONTENDED",
+    "D1",
+    "FGD",
+    "FIRST_FIT",
     "FITS",
     "LACKING",
     "MEMORY_TAKEN",
     "MEMORY_TOO_SMALL",
     "MEMORY_UNKNOWN",
+    "P1",
     "TAKEN",
     "UNKNOWN",
     "Ask",
+    "Demand",
     "NameIndex",
+    "Replay",
     "Table",
     "best",
     "failures_json",
@@ -50,4 +60,5 @@ __all__ = [
     "priorities_json",
     "score",
     "seat",
+    "slots",
 ]

@@ -36,13 +36,17 @@ cdef struct Seats:
     # where a pod goes
     Py_ssize_t whole    # the first of the chosen cards are the pod's alone
     Py_ssize_t chosen   # cards in all, in the order in which they are taken
-    Py_ssize_t opened   # cards that were free and are shared now
 
 cdef Need need_on(Table table, Py_ssize_t row, Ask ask) noexcept nogil
 cdef Row row_at(Table table, Py_ssize_t row, int64_t declared, bint soft) noexcept nogil
 cdef int64_t free_cards(const Row* row, int64_t declared) noexcept nogil
 cdef bint has_room(Row* row, Need need) noexcept nogil
-cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept nogil
+cdef bint takes_one(Row* row, Card card) noexcept nogil
+cdef Seats choose(Row* row, Need need, Py_ssize_t first, int32_t* cards, int32_t* many) noexcept nogil
+
+
+cdef inline bint is_free(Card card, int64_t declared) noexcept nogil:
+    return (card.owners == 0) & (card.shares == 0) & (card.memory >= declared)
 
 
 cdef inline Card card_at(const Row* row, Py_ssize_t card) noexcept nogil:

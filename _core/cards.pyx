@@ -44,11 +44,7 @@ cdef Row row_at(Table table, Py_ssize_t row, int64_t declared, bint soft) noexce
     return cards
 
 
-cdef inline bint is_free(Card card, int64_t declared) noexcept nogil:
-    return (card.owners == 0) & (card.shares == 0) & (card.memory >= declared)
-
-
-cdef inline bint takes_one(Row* row, Card card) noexcept nogil:
+cdef bint takes_one(Row* row, Card card) noexcept nogil:
     """Whether a card takes one more share. Of unknown memory (0), it takes none that declares some."""
     share_cost(row, card)
     return (card.owners == 0) & (card.shares < row.replicas) & (card.left >= row.least)
@@ -94,8 +90,8 @@ cdef bint has_room(Row* row, Need need) noexcept nogil:
     return False
 
 
-cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept nogil:
-    """Seat a need that fits.
+cdef Seats choose(Row* row, Need need, Py_ssize_t first, int32_t* cards, int32_t* many) noexcept nogil:
+    """Seat a need that fits, its shares on the card `first` before any other (-1: the fullest).
 
     `cards` and `many` have room for every card of the row: the chosen cards in order, and by card the shares
     put on it (-1: the card is the pod's alone).
@@ -104,7 +100,7 @@ cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept n
     cdef Py_ssize_t i
     cdef int64_t end, place = 0, shares = need.shares
     cdef Card card
-    seats.whole = seats.opened = 0
+    seats.whole = 0
     for i in range(row.cards):
         many[i] = 0
     if need.whole > 0:
@@ -114,6 +110,8 @@ cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept n
                 cards[seats.whole] = i
                 seats.whole += 1
     seats.chosen = seats.whole
+    if shares > 0 and first >= 0:
+        shares -= put(row, &seats, cards, many, first, shares)
     while shares > 0:
         # The card that the first share prefers stays preferred until it is full, so it takes all it can.
         i = fullest(row, many)
@@ -126,9 +124,8 @@ cdef Seats choose(Row* row, Need need, int32_t* cards, int32_t* many) noexcept n
             card = card_at(row, i)
             if is_free(card, row.declared):
                 place += 1
-                if shares > 0 and seats.whole < place <= end and takes_one(row, card):
+                if shares > 0 and many[i] == 0 and seats.whole < place <= end and takes_one(row, card):
                     shares -= put(row, &seats, cards, many, i, shares)
-                    seats.opened += 1
     return seats
 
 

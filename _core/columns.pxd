@@ -13,6 +13,9 @@ cdef enum:
     REPLICA = 1
     INSTANCE = 2
 
+cdef enum:
+    MOST_CARDS = 64     # of a row; more than any machine has, so that what is worked out by card needs no heap
+
 
 cdef class Table:
     cdef readonly Py_ssize_t rows               # N
@@ -24,8 +27,10 @@ cdef class Table:
     cdef const int32_t[::1] cards               # cards not in MIG mode; indices 0..cards-1 are valid
     cdef const int32_t[::1] replicas            # per card; 0 = not shared
     cdef const int32_t[::1] opaque              # whole cards held by pods whose card is unknown
-    cdef const uint32_t[::1] order              # stable hash that breaks ties
+    cdef const uint32_t[::1] order              # stable hash that orders rows
     cdef const int32_t[::1] soft                # soft claims on the row
+    cdef const int64_t[::1] cpu                 # thousandths of a core
+    cdef const int64_t[::1] cpu_used
     cdef const int64_t[:, ::1] allocatable      # [N, R] counts
     cdef const int64_t[:, ::1] used
     cdef const int64_t[:, ::1] used_soft
@@ -46,6 +51,7 @@ cdef class Ask:
     cdef readonly int64_t whole                 # nvidia.com/gpu
     cdef readonly int64_t shares                # nvidia.com/gpu.shared
     cdef readonly int64_t memory                # bytes declared per card, 0 = undeclared
+    cdef readonly int64_t cpu                   # thousandths of a core
     cdef readonly int32_t gpu_id                # resource id of nvidia.com/gpu, -1 = not asked
     cdef readonly int32_t shared_id
 

@@ -15,6 +15,8 @@ class Table:
     opaque: Final[NDArray[np.int32]]
     order: Final[NDArray[np.uint32]]
     soft: Final[NDArray[np.int32]]
+    cpu: Final[NDArray[np.int64]]
+    cpu_used: Final[NDArray[np.int64]]
     allocatable: Final[NDArray[np.int64]]
     used: Final[NDArray[np.int64]]
     used_soft: Final[NDArray[np.int64]]
@@ -35,6 +37,8 @@ class Table:
         opaque: NDArray[np.int32],
         order: NDArray[np.uint32],
         soft: NDArray[np.int32],
+        cpu: NDArray[np.int64],
+        cpu_used: NDArray[np.int64],
         allocatable: NDArray[np.int64],
         used: NDArray[np.int64],
         used_soft: NDArray[np.int64],
@@ -55,6 +59,7 @@ class Ask:
     whole: Final[int]
     shares: Final[int]
     memory: Final[int]
+    cpu: Final[int]
     gpu_id: Final[int]
     shared_id: Final[int]
     def __new__(
@@ -64,6 +69,7 @@ class Ask:
         whole: int,
         shares: int,
         memory: int,
+        cpu: int = 0,
         gpu_id: int = -1,
         shared_id: int = -1,
     ) -> Self: ...

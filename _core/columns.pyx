@@ -13,7 +13,7 @@ import numpy as np
 from libc.stdint cimport INT32_MAX, INT64_MAX
 
 _PER_ROW = {"state": "int8", "mode": "int8", "cards": "int32", "replicas": "int32", "opaque": "int32",
-            "order": "uint32", "soft": "int32"}
+            "order": "uint32", "soft": "int32", "cpu": "int64", "cpu_used": "int64"}
 _PER_RESOURCE = {"allocatable": "int64", "used": "int64", "used_soft": "int64"}
 _PER_CARD = {"memory": "int64", "memory_used": "int64", "memory_soft": "int64", "shares": "int32",
              "shares_soft": "int32", "exclusive": "int32", "exclusive_soft": "int32"}
@@ -33,7 +33,9 @@ cdef class Table:
         Cards not in MIG mode (indices 0..cards-1), replicas per card (0: not shared), whole cards held by
         pods whose card is unknown, number of soft claims on the row.
     order : uint32[N]
-        Stable hash of the node, which breaks ties.
+        Stable hash of the node, which orders rows: a part of the score, and what breaks ties.
+    cpu, cpu_used : int64[N]
+        Thousandths of a core: what the node offers, what all its pods ask for.
     allocatable, used, used_soft : int64[N, R]
         Counts of extended resources: what the node offers, what is held, what soft claims would add.
     memory, memory_used, memory_soft : int64[N, G]
@@ -49,8 +51,8 @@ cdef class Table:
         If an array has another type, layout or shape; the message names it.
     """
 
-    def __cinit__(self, *, state, mode, cards, replicas, opaque, order, soft, allocatable, used, used_soft,
-                  memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft):
+    def __cinit__(self, *, state, mode, cards, replicas, opaque, order, soft, cpu, cpu_used, allocatable, used,
+                  used_soft, memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft):
         exact(state, "state", "int8", (-1,))
         exact(allocatable, "allocatable", "int64", (-1, -1))
         exact(memory, "memory", "int64", (-1, -1))
@@ -61,9 +63,12 @@ cdef class Table:
             raise ValueError("allocatable must have at least one resource column, not none.")
         if self.width == 0:
             raise ValueError("memory must have at least one card column, not none.")
+        if self.width > MOST_CARDS:
+            raise ValueError(f"memory must have at most {MOST_CARDS} card columns, not {self.width}.")
         self.arrays = {
             "state": state, "mode": mode, "cards": cards, "replicas": replicas, "opaque": opaque,
-            "order": order, "soft": soft, "allocatable": allocatable, "used": used, "used_soft": used_soft,
+            "order": order, "soft": soft, "cpu": cpu, "cpu_used": cpu_used,
+            "allocatable": allocatable, "used": used, "used_soft": used_soft,
             "memory": memory, "memory_used": memory_used, "memory_soft": memory_soft, "shares": shares,
             "shares_soft": shares_soft, "exclusive": exclusive, "exclusive_soft": exclusive_soft,
         }
@@ -76,6 +81,7 @@ cdef class Table:
                 exact(self.arrays[name], name, dtype, shape)
         self.state, self.mode, self.order = state, mode, order
         self.cards, self.replicas, self.opaque, self.soft = cards, replicas, opaque, soft
+        self.cpu, self.cpu_used = cpu, cpu_used
         self.allocatable, self.used, self.used_soft = allocatable, used, used_soft
         self.memory, self.memory_used, self.memory_soft = memory, memory_used, memory_soft
         self.shares, self.shares_soft = shares, shares_soft
@@ -112,6 +118,8 @@ cdef class Ask:
         How many of them are nvidia.com/gpu and nvidia.com/gpu.shared; the same counts stand in `counts`.
     memory : int
         Bytes that the pod declares per card; 0 if it declares none.
+    cpu : int
+        Thousandths of a core. Whether the row has as many is the scheduler's to know; here it only weighs.
     gpu_id, shared_id : int
         The ids of nvidia.com/gpu and nvidia.com/gpu.shared; -1 if not asked for.
 
@@ -121,7 +129,7 @@ cdef class Ask:
         If the arrays, numbers or ids do not agree with the above.
     """
 
-    def __cinit__(self, resources, counts, whole, shares, memory, gpu_id=-1, shared_id=-1):
+    def __cinit__(self, resources, counts, whole, shares, memory, cpu=0, gpu_id=-1, shared_id=-1):
         exact(resources, "resources", "int32", (-1,))
         exact(counts, "counts", "int64", resources.shape)
         self.resources, self.counts = resources.copy(), counts.copy()
@@ -135,6 +143,7 @@ cdef class Ask:
         self.whole = whole_number(whole, "whole", 0, INT64_MAX)
         self.shares = whole_number(shares, "shares", 0, INT64_MAX)
         self.memory = whole_number(memory, "memory", 0, INT64_MAX)
+        self.cpu = whole_number(cpu, "cpu", 0, INT64_MAX)
         self.gpu_id = whole_number(gpu_id, "gpu_id", -1, INT32_MAX)
         self.shared_id = whole_number(shared_id, "shared_id", -1, INT32_MAX)
         for name, amount, kind in (

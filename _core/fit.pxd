@@ -1,5 +1,7 @@
 # What `fit` says of a row.
 
+from _core.columns cimport Ask, Table
+
 cpdef enum:
     FITS = 0
     CONTENDED = 1
@@ -10,3 +12,5 @@ cpdef enum:
     MEMORY_UNKNOWN = 6
     MEMORY_TOO_SMALL = 7
     MEMORY_TAKEN = 8
+
+cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _core.columns import Ask, Table
+from _core.demand import Demand
 
 FITS: Final = 0
 CONTENDED: Final = 1
@@ -17,5 +18,5 @@ MEMORY_TAKEN: Final = 8
 
 def fit(table: Table, rows: NDArray[np.int32], ask: Ask) -> NDArray[np.int8]: ...
 def seat(
-    table: Table, row: int, ask: Ask, soft: bool = False
+    table: Table, row: int, ask: Ask, demand: Demand, soft: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...

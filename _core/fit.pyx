@@ -13,6 +13,8 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 
 from _core.cards cimport Need, Row, Seats, choose, free_cards, has_room, need_on, row_at
 from _core.columns cimport OPEN, VACANT, Ask, Table, indices, known_resources, whole_number
+from _core.demand cimport Demand
+from _core.fragmentation cimport weigh
 
 
 def fit(Table table not None, rows, Ask ask not None):
@@ -37,26 +39,30 @@ def fit(Table table not None, rows, Ask ask not None):
     """
     cdef const int32_t[::1] at = indices(rows, "rows", table.rows)
     cdef int8_t[::1] codes
+    cdef Py_ssize_t i
     known_resources(table, ask)
     result = np.empty(at.shape[0], np.int8)
     codes = result
     with nogil:
-        _fit(table, at, ask, codes)
+        for i in range(at.shape[0]):
+            codes[i] = verdict(table, at[i], ask)
     return result
 
 
-def seat(Table table not None, row, Ask ask not None, bint soft=False):
-    """Choose a row's cards for one pod.
+def seat(Table table not None, row, Ask ask not None, Demand demand not None, bint soft=False):
+    """Choose a row's cards for one pod: those that its score was given for.
 
-    Whole cards are the free ones of lowest index. Shares go one after another to the shared card that has
-    room and is left with the least memory (with the fewest replicas where memory is unknown; those come
-    last), then to the free card of lowest index.
+    Whole cards are the free ones of lowest index. The first share goes where the demand's score is highest.
+    Every other one goes to the same card while it has room, then to the shared card that has room and is left
+    with the least memory (with the fewest replicas where memory is unknown; those come last), then to the free
+    card of lowest index.
 
     Parameters
     ----------
     table : Table
     row : int
     ask : Ask
+    demand : Demand
     soft : bool
         Whether soft claims hold cards, too.
 
@@ -77,6 +83,7 @@ def seat(Table table not None, row, Ask ask not None, bint soft=False):
     cdef Row there
     cdef Seats seats
     cdef int32_t[::1] cards, many
+    cdef Py_ssize_t first
     known_resources(table, ask)
     code = judge(table, at, ask, soft)
     if code != FITS:
@@ -84,23 +91,21 @@ def seat(Table table not None, row, Ask ask not None, bint soft=False):
     chosen, counts = np.empty(table.width, np.int32), np.empty(table.width, np.int32)
     cards, many = chosen, counts
     there = row_at(table, at, ask.memory, soft)
-    seats = choose(&there, need_on(table, at, ask), &cards[0], &many[0])
+    first = weigh(table, at, ask, soft, demand).first
+    seats = choose(&there, need_on(table, at, ask), first, &cards[0], &many[0])
     shared = chosen[seats.whole:seats.chosen]
     return chosen[:seats.whole].copy(), np.repeat(shared, counts[shared])
 
 
-cdef void _fit(Table table, const int32_t[::1] rows, Ask ask, int8_t[::1] codes) noexcept nogil:
-    cdef Py_ssize_t i, row
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        if table.soft[row] <= 0:
-            codes[i] = judge(table, row, ask, False)
-        elif judge(table, row, ask, True) == FITS:
-            codes[i] = FITS
-        else:
-            codes[i] = judge(table, row, ask, False)
-            if codes[i] == FITS:
-                codes[i] = CONTENDED
+cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil:
+    """The code of one row."""
+    cdef int code
+    if table.soft[row] <= 0:
+        return judge(table, row, ask, False)
+    if judge(table, row, ask, True) == FITS:
+        return FITS
+    code = judge(table, row, ask, False)
+    return CONTENDED if code == FITS else code
 
 
 cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:

@@ -2,30 +2,27 @@
 # cython: freethreading_compatible=True, auto_pickle=False, autotestdict=False
 """Which of the rows that take a pod is best, and what that is in the protocol's 0..10.
 
-Best fit: a score is minus the waste that a placement leaves behind, so whole free cards stay together for the
-pods that need many of them. Nothing here decides whether a pod may go somewhere: that is `fit`.
+A score is in GPUs: the higher, the more a placement leaves to the pods that are to come. Nothing here decides
+whether a pod may go somewhere: that is `fit`.
 """
 
 import numpy as np
 
+from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
 
-from _core.cards cimport Card, Need, Row, Seats, card_at, choose, free_cards, need_on, row_at, share_cost
 from _core.columns cimport INSTANCE, Ask, Table, exact, indices, known_resources, whole_number
+from _core.demand cimport Demand
 from _core.fit cimport CONTENDED, FITS
-
-cdef enum:
-    PER_MILLE = 1000
-
-cdef int64_t MOST_LEFT = <int64_t>1 << 40   # counts above waste no more; keeps sums far from overflow
+from _core.fragmentation cimport weigh
 
 
-def score(Table table not None, rows, codes, Ask ask not None):
-    """Minus the waste of placing one pod, per row.
+def score(Table table not None, rows, codes, Ask ask not None, Demand demand not None):
+    """What placing one pod is worth, per row.
 
-    Waste: 1000 per free card left if the pod takes whole cards; for shares the per mille of the last share's
-    card left (memory, else replicas), and 1000 plus 1000 per free card left if a free card was opened; 1000
-    per unit left of every other resource asked for. Soft claims count as held on rows that fit with them.
+    The value of `_core.fragmentation` for cards and cores, minus the part that is left of every other resource
+    asked for (0 to 1 each), so that MIG instances and the like are taken where few are left. Soft claims count
+    as held on rows that fit with them.
 
     Parameters
     ----------
@@ -34,11 +31,12 @@ def score(Table table not None, rows, codes, Ask ask not None):
     codes : int8[n]
         What `fit` said of the rows.
     ask : Ask
+    demand : Demand
 
     Returns
     -------
-    int64[n]
-        At most 0; 0 where the pod does not fit.
+    float64[n]
+        GPUs; 0 where the pod does not fit.
 
     Raises
     ------
@@ -47,70 +45,37 @@ def score(Table table not None, rows, codes, Ask ask not None):
     """
     cdef const int32_t[::1] at = indices(rows, "rows", table.rows)
     cdef const int8_t[::1] fits = exact(codes, "codes", "int8", (at.shape[0],))
-    cdef int64_t[::1] scores
-    cdef int32_t[:, ::1] scratch = np.empty((2, table.width), np.int32)
+    cdef double[::1] scores
+    cdef Py_ssize_t i
     known_resources(table, ask)
-    result = np.zeros(at.shape[0], np.int64)
+    result = np.zeros(at.shape[0])
     scores = result
     with nogil:
-        _score(table, at, fits, ask, scores, scratch)
+        for i in range(at.shape[0]):
+            scores[i] = points(table, at[i], fits[i], ask, demand)
     return result
 
 
-cdef void _score(Table table, const int32_t[::1] rows, const int8_t[::1] codes, Ask ask, int64_t[::1] scores,
-                 int32_t[:, ::1] scratch) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef bint soft
-    for i in range(rows.shape[0]):
-        if codes[i] == FITS or codes[i] == CONTENDED:
-            soft = codes[i] == FITS and table.soft[rows[i]] > 0
-            scores[i] = -(waste_of_cards(table, rows[i], ask, soft, &scratch[0, 0], &scratch[1, 0])
-                          + waste_of_counts(table, rows[i], ask, soft))
-
-
-cdef int64_t waste_of_cards(Table table, Py_ssize_t row, Ask ask, bint soft, int32_t* cards,
-                            int32_t* many) noexcept nogil:
-    cdef Need need = need_on(table, row, ask)
-    cdef Row there
-    cdef Seats seats
-    cdef Card card
-    cdef int64_t free_left, waste = 0
-    cdef Py_ssize_t last
-    if need.whole == 0 and need.shares == 0:
+cdef double points(Table table, Py_ssize_t row, int8_t code, Ask ask, Demand demand) noexcept nogil:
+    cdef bint soft = code == FITS and table.soft[row] > 0
+    if code != FITS and code != CONTENDED:
         return 0
-    there = row_at(table, row, ask.memory, soft)
-    if need.shares == 0:
-        return PER_MILLE * (free_cards(&there, 0) - there.opaque - need.whole)
-    seats = choose(&there, need, cards, many)
-    if seats.chosen > seats.whole:
-        last = cards[seats.chosen - 1]
-        card = card_at(&there, last)
-        if card.memory > 0:
-            card.left -= many[last] * share_cost(&there, card)
-            waste = PER_MILLE * max(card.left, 0) // card.memory
-        else:
-            waste = PER_MILLE * (there.replicas - card.shares - many[last]) // there.replicas
-    if need.whole > 0 or seats.opened > 0:
-        free_left = free_cards(&there, 0) - there.opaque - seats.whole - seats.opened
-        if need.whole > 0:
-            waste += PER_MILLE * free_left
-        if seats.opened > 0:
-            waste += PER_MILLE + PER_MILLE * free_left
-    return waste
+    return weigh(table, row, ask, soft, demand).value - others_left(table, row, ask, soft)
 
 
-cdef int64_t waste_of_counts(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
+cdef double others_left(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
     cdef Py_ssize_t i, kind
-    cdef int64_t left, waste = 0
+    cdef double left, offered, total = 0
     for i in range(ask.ids.shape[0]):
         kind = ask.ids[i]
         if kind == ask.shared_id or (kind == ask.gpu_id and table.mode[row] != INSTANCE):
             continue
-        left = table.allocatable[row, kind] - table.used[row, kind] - ask.amounts[i]
+        offered = table.allocatable[row, kind]
+        left = offered - table.used[row, kind] - ask.amounts[i]
         if soft:
             left -= table.used_soft[row, kind]
-        waste += PER_MILLE * min(left, MOST_LEFT)
-    return waste
+        total += left / max(offered, 1)
+    return total
 
 
 def best(codes, scores, order, k):
@@ -122,7 +87,7 @@ def best(codes, scores, order, k):
     Parameters
     ----------
     codes : int8[n]
-    scores : int64[n]
+    scores : float64[n]
     order : uint32[n]
         The rows' tie breakers: `table.order[rows]`.
     k : int
@@ -139,18 +104,18 @@ def best(codes, scores, order, k):
     """
     cdef const int8_t[::1] fits = exact(codes, "codes", "int8", (-1,))
     cdef Py_ssize_t n = fits.shape[0], found
-    cdef const int64_t[::1] points = exact(scores, "scores", "int64", (n,))
+    cdef const double[::1] points = exact(scores, "scores", "float64", (n,))
     cdef const uint32_t[::1] ties = exact(order, "order", "uint32", (n,))
     cdef Py_ssize_t most = min(n, <Py_ssize_t>whole_number(k, "k", 0, INT64_MAX))
     cdef int32_t[::1] heap
     result = np.empty(most, np.int32)
     heap = result
     with nogil:
-        found = _best(fits, points, ties, heap)
+        found = rank(fits, points, ties, heap)
     return result[:found]
 
 
-cdef Py_ssize_t _best(const int8_t[::1] codes, const int64_t[::1] scores, const uint32_t[::1] order,
+cdef Py_ssize_t rank(const int8_t[::1] codes, const double[::1] scores, const uint32_t[::1] order,
                       int32_t[::1] heap) noexcept nogil:
     """Fill `heap` with the best positions, sorted; the root is the worst one kept while it fills."""
     cdef Py_ssize_t i, size = 0, most = heap.shape[0]
@@ -172,7 +137,7 @@ cdef Py_ssize_t _best(const int8_t[::1] codes, const int64_t[::1] scores, const 
     return size
 
 
-cdef inline bint better(const int8_t[::1] codes, const int64_t[::1] scores, const uint32_t[::1] order,
+cdef inline bint better(const int8_t[::1] codes, const double[::1] scores, const uint32_t[::1] order,
                         Py_ssize_t a, Py_ssize_t b) noexcept nogil:
     if codes[a] != codes[b]:
         return codes[a] < codes[b]
@@ -183,7 +148,7 @@ cdef inline bint better(const int8_t[::1] codes, const int64_t[::1] scores, cons
     return a < b
 
 
-cdef void rise(const int8_t[::1] codes, const int64_t[::1] scores, const uint32_t[::1] order,
+cdef void rise(const int8_t[::1] codes, const double[::1] scores, const uint32_t[::1] order,
                int32_t[::1] heap, Py_ssize_t at, int32_t position) noexcept nogil:
     cdef Py_ssize_t parent
     while at > 0:
@@ -195,7 +160,7 @@ cdef void rise(const int8_t[::1] codes, const int64_t[::1] scores, const uint32_
     heap[at] = position
 
 
-cdef void sink(const int8_t[::1] codes, const int64_t[::1] scores, const uint32_t[::1] order,
+cdef void sink(const int8_t[::1] codes, const double[::1] scores, const uint32_t[::1] order,
                int32_t[::1] heap, Py_ssize_t size, int32_t position) noexcept nogil:
     """Put `position` in the place of the root of a heap of `size`."""
     cdef Py_ssize_t at = 0, child = 1
@@ -220,7 +185,7 @@ def grade(codes, scores, ranked):
     Parameters
     ----------
     codes : int8[n]
-    scores : int64[n]
+    scores : float64[n]
         As `score` gives them.
     ranked : int32[r]
         Positions, best first, as `best` gives them; only the first matters.
@@ -235,21 +200,21 @@ def grade(codes, scores, ranked):
         If the arrays do not agree or a position is not in them.
     """
     cdef const int8_t[::1] fits = exact(codes, "codes", "int8", (-1,))
-    cdef const int64_t[::1] points = exact(scores, "scores", "int64", (fits.shape[0],))
+    cdef const double[::1] points = exact(scores, "scores", "float64", (fits.shape[0],))
     cdef const int32_t[::1] first = indices(ranked, "ranked", fits.shape[0])
     cdef int8_t[::1] grades
     result = np.zeros(fits.shape[0], np.int8)
     grades = result
     if first.shape[0] > 0:
         with nogil:
-            _grade(fits, points, first[0], grades)
+            grade_all(fits, points, first[0], grades)
     return result
 
 
-cdef void _grade(const int8_t[::1] codes, const int64_t[::1] scores, Py_ssize_t top,
+cdef void grade_all(const int8_t[::1] codes, const double[::1] scores, Py_ssize_t top,
                  int8_t[::1] grades) noexcept nogil:
     cdef Py_ssize_t i
-    cdef int64_t highest = scores[top], lowest = highest
+    cdef double highest = scores[top], lowest = highest
     for i in range(codes.shape[0]):
         if codes[i] == FITS:
             lowest = min(lowest, scores[i])
@@ -258,5 +223,5 @@ cdef void _grade(const int8_t[::1] codes, const int64_t[::1] scores, Py_ssize_t 
             if scores[i] >= highest:
                 grades[i] = 9
             else:
-                grades[i] = 9 * (scores[i] - lowest) // (highest - lowest)
+                grades[i] = <int8_t>(9 * (scores[i] - lowest) / (highest - lowest))
     grades[top] = 10

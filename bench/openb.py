@@ -6,6 +6,7 @@ lists. `pods_from` reads a published list itself, for the order in which the pod
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import random
 from collections.abc import Iterator
@@ -29,13 +30,14 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What a pod asks for: `num_gpu` cards and, if that is one, how many thousandths of it."""
+    """What a pod asks for: `num_gpu` cards and, if that is one, how many thousandths of it; of which models, if named."""
 
     cpu_milli: int
     memory_mib: int
     num_gpu: int
     gpu_milli: int
     qos: str = ""
+    models: frozenset[str] = frozenset()
 
     @property
     def shares(self) -> bool:
@@ -56,6 +58,15 @@ def nodes() -> list[NodeShape]:
     ]
 
 
+def nodes_from(traces: Path) -> list[NodeShape]:
+    """The same nodes in the order of their names, from `openb_node_list_gpu_node.csv` in the folder `traces`."""
+    with _reading(path := traces / "openb_node_list_gpu_node.csv", "node"):
+        return [
+            NodeShape(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
+            for row in _rows(path)
+        ]
+
+
 def pods(seed: int) -> list[PodShape]:
     """The 8,152 pods of the default list, shuffled by `seed`."""
     expanded = [_pod(row) for row in _rows(DATA / "openb_pods_default.csv") for _ in range(int(row["count"]))]
@@ -71,15 +82,20 @@ def pods_from(traces: Path, trace: str = "default") -> list[PodShape]:
     click.ClickException
         The folder holds no such list, or the list lacks a column.
     """
-    path = traces / f"openb_pod_list_{trace}.csv"
-    try:
+    with _reading(path := traces / f"openb_pod_list_{trace}.csv", "pod"):
         listed = list(_rows(path))
         listed.sort(key=lambda row: int(row.get("creation_time") or 0))
         return [_pod(row) for row in listed]
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise click.ClickException(f"{path} cannot be read: {error.strerror}.") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise click.ClickException(f"{path} is no pod list of openb: {error}.") from error
+        raise click.ClickException(f"{path} is no {what} list of openb: {error}.") from error
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -94,4 +110,5 @@ def _pod(row: dict[str, str]) -> PodShape:
         num_gpu=int(row["num_gpu"]),
         gpu_milli=int(row["gpu_milli"]),
         qos=row.get("qos", ""),
+        models=frozenset(filter(None, (row.get("gpu_spec") or "").split("|"))),
     )

@@ -18,6 +18,8 @@ _NODE = {
     "opaque": np.int32,
     "order": np.uint32,
     "soft": np.int32,
+    "cpu": np.int64,
+    "cpu_used": np.int64,
 }
 _RESOURCE = {"allocatable": np.int64, "used": np.int64, "used_soft": np.int64}
 _CARD = {
@@ -29,8 +31,8 @@ _CARD = {
     "exclusive": np.int32,
     "exclusive_soft": np.int32,
 }
-_BOOK = {"cpu": np.int64, "cpu_used": np.int64, "ram": np.int64, "ram_used": np.int64, "version": np.int64}
-"""Columns that no kernel reads: millicores, bytes, and the number of changes of the row."""
+_BOOK = {"ram": np.int64, "ram_used": np.int64, "version": np.int64}
+"""Columns that no kernel reads: bytes, and the number of changes of the row."""
 
 OPEN, VACANT, CLOSED = 0, 1, 2
 
@@ -48,6 +50,8 @@ class Columns:
     opaque: NDArray[np.int32]
     order: NDArray[np.uint32]
     soft: NDArray[np.int32]
+    cpu: NDArray[np.int64]
+    cpu_used: NDArray[np.int64]
     allocatable: NDArray[np.int64]
     used: NDArray[np.int64]
     used_soft: NDArray[np.int64]
@@ -58,8 +62,6 @@ class Columns:
     shares_soft: NDArray[np.int32]
     exclusive: NDArray[np.int32]
     exclusive_soft: NDArray[np.int32]
-    cpu: NDArray[np.int64]
-    cpu_used: NDArray[np.int64]
     ram: NDArray[np.int64]
     ram_used: NDArray[np.int64]
     version: NDArray[np.int64]
