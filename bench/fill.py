@@ -165,7 +165,8 @@ def replayed(
         models=np.array([models[node.model] for node in cluster.nodes], np.uint32),
         memory_asked=np.array([memory for _, memory, *_ in kinds], np.int64),
         models_allowed=np.array(
-            [sum(models.get(name, 0) for name in allowed) if allowed else every for *_, allowed in kinds], np.uint32
+            [sum(models.get(name, 0) for name in allowed) if allowed else every for *_, allowed in kinds],
+            np.uint32,
         ),
         pods=np.array([kinds[_key(pod)] for pod in workload.pods], np.int32),
         sample=sample,

@@ -1,7 +1,7 @@
 """What the kernels said of every row for an ask, kept and renewed only where a row has changed since.
 
 Pods come in few shapes, and between two decisions few rows change: so a decision costs what changed, not the size
-of the cluster. Kept for the asks used last, at 17 bytes per row and ask.
+of the cluster. Kept for the asks used last, at 17 bytes per row and ask, until the demand is another.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import Ask, fit, score
+from _core import Ask, Demand, fit, score
 from extender.cluster.columns import Columns
 
 ASKS = 64
@@ -21,8 +21,9 @@ class Judgement:
     """For every row of the table: the code [N] and the score [N] of the ask, as of version `seen` [N] of the row."""
 
     ask: Ask
+    demand: Demand
     codes: NDArray[np.int8]
-    scores: NDArray[np.int64]
+    scores: NDArray[np.float64]
     seen: NDArray[np.int64]
 
 
@@ -33,12 +34,13 @@ class Judgements:
         self._most = most
         self._kept: OrderedDict[int, Judgement] = OrderedDict()
 
-    def of(self, columns: Columns, ask: Ask) -> Judgement:
-        """The judgement of the ask on the columns as they are now."""
+    def of(self, columns: Columns, ask: Ask, demand: Demand) -> Judgement:
+        """The judgement of the ask on the columns as they are now, for the pods that are to come."""
         rows = len(columns.version)
         kept = self._kept.get(id(ask))
-        if kept is None or len(kept.seen) != rows:
-            kept = Judgement(ask, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
+        if kept is None or kept.demand is not demand or len(kept.seen) != rows:
+            never = np.full(rows, -1, np.int64)
+            kept = Judgement(ask, demand, np.zeros(rows, np.int8), np.zeros(rows), never)
             self._kept[id(ask)] = kept
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
@@ -47,7 +49,7 @@ class Judgements:
         if len(stale):
             codes = fit(columns.table, stale, ask)
             kept.codes[stale] = codes
-            kept.scores[stale] = score(columns.table, stale, codes, ask)
+            kept.scores[stale] = score(columns.table, stale, codes, ask, demand)
             kept.seen[stale] = columns.version[stale]
         return kept
 

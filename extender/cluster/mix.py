@@ -5,16 +5,21 @@ expected alike. What is kept is bounded: the classes that make up 99 % of the GP
 rest only the most demanding are remembered.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from _core import D1, Demand, Table, slots
+from extender.cluster.assignment import split
+from extender.cluster.inventory import Mode
+from extender.cluster.request import Request
 
 HALF_LIFE = 2_000
 """Pods; by measurement, see `bench placement`."""
-REFRESH = 200
+REFRESH = 500
 """Pods and nodes that come between two demands: a demand makes every kept judgement stale."""
 MOST_CLASSES = 64
 MOST_KEPT = 512
@@ -34,6 +39,35 @@ class Shape(NamedTuple):
     @property
     def gpus(self) -> float:
         return self.cards * self.milli / 1000
+
+
+class CardKind(NamedTuple):
+    """What cards of a node are alike in: what `nvidia.com/gpu` means, replicas and bytes per card (0: none, unknown)."""
+
+    mode: Mode
+    replicas: int
+    memory: int
+
+
+def shape_of(request: Request, kinds: Mapping[CardKind, int]) -> Shape:
+    """The class of a pod in a cluster with so many cards of each kind: a share is a part of the usual shared card.
+
+    Pods that take MIG instances only have no cards here.
+    """
+    usual = max(kinds, key=lambda kind: kinds[kind], default=CardKind(Mode.WHOLE, 0, 0))
+    whole, shared = split(request, usual.mode)
+    if shared:
+        sharing = max(
+            (kind for kind in kinds if kind.replicas),
+            key=lambda kind: kinds[kind],
+            default=CardKind(Mode.WHOLE, 1, 0),
+        )
+        part = max(1 / sharing.replicas, request.gpu_memory / sharing.memory if sharing.memory else 0.0)
+        milli = math.ceil(round(1000 * shared * min(part, 1.0), 6))
+        if whole == 0 and milli < 1000:
+            return Shape(request.cpu, 1, milli)
+        whole += math.ceil(milli / 1000)
+    return Shape(request.cpu, whole, 1000)
 
 
 class Mix:
@@ -66,7 +100,7 @@ class Mix:
         return self._news >= self._due
 
     def demand(self, table: Table, kind: int = D1) -> Demand:
-        """The mix as of now, each class weighed by how little room `table` has left for it (`placement.md` D1: w_m)."""
+        """The mix as of now, each class weighed by how little room `table` has left for it."""
         self._due, self._news = min(REFRESH, 2 * self._due + 1), 0
         shapes, weights = self._covering(_cores_per_gpu(table))
         often = weights / weights.sum()
@@ -83,7 +117,7 @@ class Mix:
         scarce = wanted / (slots(table, Demand(kind, *arrays, wanted)) + 1)
         return Demand(kind, *arrays, scarce * (wanted.sum() / scarce.sum()))
 
-    def _covering(self, cores: float) -> tuple[list[Shape], np.ndarray]:
+    def _covering(self, cores: float) -> tuple[list[Shape], NDArray[np.float64]]:
         """The most demanding classes that make up the covered part of the demand."""
         found = dict(self._weights)
         for cards in PRIOR_CARDS:

@@ -7,7 +7,7 @@ await, and whoever needs a what-if works on `table.copy_row`.
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
-from _core import Ask, NameIndex, Table
+from _core import Ask, Demand, NameIndex, Table
 from extender.cluster.inventory import Inventory
 from extender.cluster.judgements import Judgement
 from extender.cluster.request import Request
@@ -42,5 +42,7 @@ class Snapshot:
     room: int
     ask: Callable[[Request], Ask | None]
     """The request in the kernels' terms; None when it names a resource that no node has."""
+    demand: Callable[[], Demand]
+    """The pods that are to come, as far as the book knows."""
     judge: Callable[[Request], Judgement | None]
     """Code and score of every row for the request; None as above."""

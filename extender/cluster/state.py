@@ -5,12 +5,14 @@ also when the node is removed and created again. When a node's inventory changes
 seats, so nothing can leak over a relabelling.
 """
 
+import contextlib
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
-from _core import Ask, NameIndex, fit, score
+from _core import Ask, Demand, NameIndex, fit, score
 from extender.cluster.assignment import Cards, recall
 from extender.cluster.columns import CLOSED, OPEN, Columns
 from extender.cluster.events import (
@@ -29,6 +31,7 @@ from extender.cluster.events import (
 )
 from extender.cluster.inventory import Inventory, inventory_of
 from extender.cluster.judgements import Judgement, Judgements
+from extender.cluster.mix import CardKind, Mix, shape_of
 from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
 from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, request_of
 from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
@@ -51,7 +54,10 @@ class ClusterState:
         self._columns = Columns()
         self._index = NameIndex()
         self._ids: dict[str, int] = {}
-        self._asks: dict[tuple[tuple[tuple[str, int], ...], int], Ask] = {}
+        self._asks: dict[tuple[tuple[tuple[str, int], ...], int, int], Ask] = {}
+        self._mix = Mix()
+        self._kinds: Counter[CardKind] = Counter()
+        self._demand: Demand | None = None
         self._judgements = Judgements()
         self._inventories: dict[str, Inventory] = {}
         self._seats: dict[str, Seat] = {}
@@ -81,6 +87,7 @@ class ClusterState:
             generation=self._generation,
             room=self._room,
             ask=self._ask,
+            demand=self._demand_now,
             judge=self._judge,
         )
 
@@ -136,7 +143,7 @@ class ClusterState:
         for kept in self._judgements.kept():
             current = np.flatnonzero(kept.seen == self._columns.version[: len(kept.seen)]).astype(np.int32)
             codes = fit(self._columns.table, current, kept.ask)
-            scores = score(self._columns.table, current, codes, kept.ask)
+            scores = score(self._columns.table, current, codes, kept.ask, kept.demand)
             assert np.array_equal(kept.codes[current], codes), "a kept code is not what the row gives now"
             assert np.array_equal(kept.scores[current], scores), "a kept score is not what the row gives now"
         assert sum(map(len, self._seats_by_node.values())) == len(self._seats)
@@ -150,15 +157,20 @@ class ClusterState:
             self._forget(uid)
             return ()
         if pod.spec is not None and pod.spec.node_name:
-            self._waiting.pop(uid, None)
+            new = self._waiting.pop(uid, None) is None and uid not in self._seats
             self._drop_claim(uid)
             record = (pod.metadata.annotations or {}).get(ANNOTATION)
-            return self._sit(_seat(pod, pod.spec.node_name, Phase.BOUND, record, fault))
+            seat = _seat(pod, pod.spec.node_name, Phase.BOUND, record, fault)
+            if new:
+                self._mix.observe(shape_of(seat.request, self._kinds))
+            return self._sit(seat)
         waiting = self._waiting.get(uid)
         if waiting is not None:
             waiting.pod = pod
         elif uid not in self._seats and _asks_devices(pod):
             self._waiting[uid] = Waiting(pod)
+            with contextlib.suppress(RequestError):
+                self._mix.observe(shape_of(request_of(pod), self._kinds))
         return ()
 
     def _sit(self, seat: Seat) -> tuple[Notice, ...]:
@@ -234,7 +246,10 @@ class ClusterState:
                     f"pod {pod.metadata.name} is bound to {had.node}: it can't be reserved again"
                 )
             self._leave(had)
-        self._take(_seat(pod, node, Phase.RESERVED, devices, ""))
+        seat = _seat(pod, node, Phase.RESERVED, devices, "")
+        if had is None and uid not in self._waiting:
+            self._mix.observe(shape_of(seat.request, self._kinds))
+        self._take(seat)
 
     def _settle(self, uid: str, outcome: Outcome) -> None:
         seat = self._seats.get(uid)
@@ -280,6 +295,7 @@ class ClusterState:
         else:
             row = self._index.get(name)
             self._columns.clear(row)
+        self._count_cards(had, inventory)
         self._inventories[name] = inventory
         self._describe(self._columns, row, inventory)
         for seat in self._seats_by_node.get(name, {}).values():
@@ -290,8 +306,10 @@ class ClusterState:
         return tuple(notices)
 
     def _node_gone(self, name: str) -> None:
-        if self._inventories.pop(name, None) is None:
+        had = self._inventories.pop(name, None)
+        if had is None:
             return
+        self._count_cards(had, None)
         for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
             del self._claims[uid]
         for names in self._unlisted.values():
@@ -299,6 +317,15 @@ class ClusterState:
         row = self._index.get(name)
         self._index.remove(name)
         self._columns.free_row(row)
+
+    def _count_cards(self, had: Inventory | None, has: Inventory | None) -> None:
+        for inventory, sign in ((had, -1), (has, 1)):
+            if inventory is not None and inventory.cards:
+                kind = CardKind(inventory.mode, inventory.replicas, inventory.card_memory)
+                self._kinds[kind] += sign * inventory.cards
+                if not self._kinds[kind]:
+                    del self._kinds[kind]
+        self._mix.stir()
 
     def _learn(self, inventory: Inventory) -> list[Notice]:
         notices: list[Notice] = []
@@ -336,7 +363,7 @@ class ClusterState:
     # requests
 
     def _ask(self, request: Request) -> Ask | None:
-        shape = (request.devices, request.gpu_memory)
+        shape = (request.devices, request.gpu_memory, request.cpu)
         ask = self._asks.get(shape)
         if ask is None:
             if any(name not in self._ids for name, _ in request.devices):
@@ -349,6 +376,7 @@ class ClusterState:
                 whole=request.count(GPU),
                 shares=request.count(SHARED),
                 memory=request.gpu_memory,
+                cpu=request.cpu,
                 gpu_id=self._ids[GPU] if request.count(GPU) else -1,
                 shared_id=self._ids[SHARED] if request.count(SHARED) else -1,
             )
@@ -356,7 +384,12 @@ class ClusterState:
 
     def _judge(self, request: Request) -> Judgement | None:
         ask = self._ask(request)
-        return None if ask is None else self._judgements.of(self._columns, ask)
+        return None if ask is None else self._judgements.of(self._columns, ask, self._demand_now())
+
+    def _demand_now(self) -> Demand:
+        if self._demand is None or self._mix.due:
+            self._demand = self._mix.demand(self._columns.table)
+        return self._demand
 
     def _id(self, resource: str) -> int:
         known = self._ids.get(resource)

@@ -23,4 +23,4 @@ def filter_nodes(
         return place(snapshot, request, rows, keep)
     here = rows == snapshot.index.get(seat.node)
     codes = np.where(here, FITS, UNCERTAIN).astype(np.int8)
-    return Placement(rows, codes, np.zeros(len(rows), np.int64), np.flatnonzero(here).astype(np.int32))
+    return Placement(rows, codes, np.zeros(len(rows)), np.flatnonzero(here).astype(np.int32))

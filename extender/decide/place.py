@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import FITS, LACKING, Ask, Table, best, fit, seat
+from _core import FITS, LACKING, Ask, Demand, Table, best, fit, seat
 from extender.cluster.assignment import Cards
 from extender.cluster.request import Request
 from extender.cluster.snapshot import Snapshot
@@ -20,7 +20,7 @@ class Placement:
 
     rows: NDArray[np.int32]
     codes: NDArray[np.int8]
-    scores: NDArray[np.int64]
+    scores: NDArray[np.float64]
     ranked: NDArray[np.int32]
 
     @property
@@ -38,7 +38,7 @@ def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: i
     judged = snapshot.judge(request)
     if judged is None:
         codes = np.full(len(rows), LACKING, np.int8)
-        return Placement(rows, codes, np.zeros(len(rows), np.int64), np.empty(0, np.int32))
+        return Placement(rows, codes, np.zeros(len(rows)), np.empty(0, np.int32))
     codes, scores = judged.codes[rows], judged.scores[rows]
     return Placement(rows, codes, scores, best(codes, scores, snapshot.table.order[rows], keep))
 
@@ -48,9 +48,9 @@ def fits(table: Table, row: int, ask: Ask) -> int:
     return int(fit(table, np.array([row], np.int32), ask)[0])
 
 
-def cards_for(table: Table, row: int, ask: Ask, *, soft: bool) -> Cards:
+def cards_for(table: Table, row: int, ask: Ask, demand: Demand, *, soft: bool) -> Cards:
     """The cards that the pod would get on a row that fits, counting soft claims or not."""
-    whole, shared = seat(table, row, ask, soft=soft)
+    whole, shared = seat(table, row, ask, demand, soft=soft)
     return Cards(tuple(whole.tolist()), tuple(shared.tolist()))
 
 
@@ -70,4 +70,6 @@ def expect(snapshot: Snapshot, request: Request, placement: Placement) -> Expect
     best_position = int(placement.ranked[0])
     row = int(placement.rows[best_position])
     soft = int(placement.codes[best_position]) == FITS
-    return Expected(snapshot.index.name(row), cards_for(snapshot.table, row, ask, soft=soft))
+    return Expected(
+        snapshot.index.name(row), cards_for(snapshot.table, row, ask, snapshot.demand(), soft=soft)
+    )
