@@ -38,7 +38,9 @@ class Judgements:
         rows = len(columns.version)
         kept = self._kept.get(id(ask))
         if kept is None or len(kept.seen) != rows:
-            kept = Judgement(ask, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
+            kept = Judgement(
+                ask, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.full(rows, -1, np.int64)
+            )
             self._kept[id(ask)] = kept
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)

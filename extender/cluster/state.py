@@ -146,7 +146,7 @@ class ClusterState:
 
     def _pod_seen(self, pod: Pod, fault: str) -> tuple[Notice, ...]:
         uid = pod.metadata.uid
-        if pod.status is not None and pod.status.phase in TERMINAL:
+        if is_over(pod):
             self._forget(uid)
             return ()
         if pod.spec is not None and pod.spec.node_name:
@@ -154,10 +154,10 @@ class ClusterState:
             self._drop_claim(uid)
             record = (pod.metadata.annotations or {}).get(ANNOTATION)
             return self._sit(_seat(pod, pod.spec.node_name, Phase.BOUND, record, fault))
-        waiting = self._waiting.get(uid)
+        waiting, seat = self._waiting.get(uid), self._seats.get(uid)
         if waiting is not None:
             waiting.pod = pod
-        elif uid not in self._seats and _asks_devices(pod):
+        elif (seat is None or seat.phase is not Phase.BOUND) and _asks_devices(pod):
             self._waiting[uid] = Waiting(pod)
         return ()
 
@@ -364,6 +364,11 @@ class ClusterState:
             known = self._ids[resource] = len(self._ids)
             self._columns.want(1, len(self._ids))
         return known
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether the pod has ended: then it holds nothing, and never will again."""
+    return pod.status is not None and pod.status.phase in TERMINAL
 
 
 def _asks_devices(pod: Pod) -> bool:

@@ -104,6 +104,18 @@ def test_a_refused_write_gives_the_seat_back_and_the_pod_waits_on(state: Cluster
     assert state.snapshot().waiting.keys() == {"uid-p0"}
 
 
+def test_a_pod_first_heard_of_while_it_is_being_bound_waits_on_when_it_is_refused(
+    state: ClusterState,
+) -> None:
+    happen(state, Reserved(ONE, "n0", ON_0), PodSeen(ONE), Settled("uid-p0", Outcome.REFUSED))
+    assert state.snapshot().waiting.keys() == {"uid-p0"}
+
+
+def test_a_late_event_from_before_the_binding_does_not_make_it_wait(state: ClusterState) -> None:
+    happen(state, Reserved(ONE, "n0", ON_0), Settled("uid-p0", Outcome.BOUND), PodSeen(ONE))
+    assert not state.snapshot().waiting
+
+
 def test_a_lost_answer_keeps_the_seat_until_the_watch_tells(state: ClusterState) -> None:
     happen(state, PodSeen(ONE), Reserved(ONE, "n0", ON_0), Settled("uid-p0", Outcome.UNKNOWN))
     assert (phase(state), held(state)) == (Phase.UNCERTAIN, [1, 0])
