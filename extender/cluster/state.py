@@ -7,6 +7,7 @@ seats, so nothing can leak over a relabelling.
 
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,13 +31,11 @@ from extender.cluster.events import (
 from extender.cluster.inventory import Inventory, inventory_of
 from extender.cluster.judgements import Judgement, Judgements
 from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
-from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, request_of
+from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, is_over, request_of
 from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
 from extender.cluster.snapshot import Snapshot, Waiting
-from extender.wire.devices import ANNOTATION
+from extender.wire.devices import ANNOTATION, decode
 from extender.wire.objects import Pod
-
-TERMINAL = ("Succeeded", "Failed")
 
 
 class ClusterState:
@@ -366,11 +365,6 @@ class ClusterState:
         return known
 
 
-def is_over(pod: Pod) -> bool:
-    """Whether the pod has ended: then it holds nothing, and never will again."""
-    return pod.status is not None and pod.status.phase in TERMINAL
-
-
 def _asks_devices(pod: Pod) -> bool:
     spec = pod.spec
     if spec is None:
@@ -387,8 +381,13 @@ def _asks_devices(pod: Pod) -> bool:
 def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> Seat:
     """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
     memory_unknown = False
+    devices = decode(record) if record else None
+    recorded = devices.memory if devices else None
     try:
-        request = request_of(pod)
+        # What the Binding recorded holds, whatever the pod declares since.
+        request = request_of(pod, declared=recorded is None)
+        if recorded is not None:
+            request = replace(request, gpu_memory=recorded)
     except RequestError:
         try:
             request, memory_unknown = request_of(pod, declared=False), True

@@ -12,9 +12,8 @@ from typing import Protocol
 import structlog
 
 from extender.cluster.events import BindResult, Outcome, Reserved, Settled
-from extender.cluster.request import RequestError, request_of
+from extender.cluster.request import RequestError, is_over, request_of
 from extender.cluster.seats import Phase
-from extender.cluster.state import is_over
 from extender.config import Config
 from extender.decide.bind import AlreadyBound, Granted, Veto, seat_pod
 from extender.serve.book import Book, Refusal

@@ -128,11 +128,6 @@ class Count:
     closed: bool = False
 
     @property
-    def crowded(self) -> bool:
-        """Pods whose card is not known have all cards that are free, if not more."""
-        return 0 < self.somewhere >= self.kind.cards - self.busy
-
-    @property
     def busy(self) -> int:
         return sum(1 for owners, shares in zip(self.owners, self.shares, strict=True) if owners or shares)
 

@@ -347,6 +347,15 @@ def test_an_annotation_spoilt_after_the_fact_is_charged_like_one_that_always_was
     assert column(lived, "memory_used") == column(restarted, "memory_used") == [0, 1000 * MIB]
 
 
+def test_the_memory_that_the_binding_recorded_is_charged_whatever_the_pod_declares_since() -> None:
+    record = '{"units":0.5,"containers":{"main":{"shared":[1]}},"memory":734003200}'
+    for memory in ("700Mi", "1Mi", "plenty", None):
+        state = book(node("n0", {SHARED: "4"}, replicas=2, memory=1000))
+        happen(state, PodSeen(pod("p0", {SHARED: "1"}, at="n0", record=record, memory=memory)))
+        assert column(state, "memory_used") == [0, 700 * MIB]
+        assert state.snapshot().worst_case == set()
+
+
 def test_a_spec_that_cannot_be_read_closes_its_node_until_the_pod_is_gone(state: ClusterState) -> None:
     notices = happen(state, PodSeen(pod("p0", {GPU: "two"}, at="n0")))
     assert [type(notice) for notice in notices] == [NodeClosed]

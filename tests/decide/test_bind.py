@@ -70,7 +70,11 @@ def test_an_instance_that_is_called_gpu_is_charged_as_the_instance_that_it_is() 
 def test_a_gpu_of_a_time_sliced_node_is_a_share() -> None:
     labels = {"nvidia.com/gpu.product": "T4-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
     state = book(node("n0", {GPU: "8"}, labels=labels, replicas=4))
-    assert record(state, pod("p", {GPU: "1"})) == {"units": 0.25, "containers": {"main": {"shared": [0]}}}
+    assert record(state, pod("p", {GPU: "1"})) == {
+        "units": 0.25,
+        "containers": {"main": {"shared": [0]}},
+        "memory": 0,
+    }
 
 
 def test_init_containers_use_the_cards_that_the_apps_get_later_and_sidecars_keep_theirs() -> None:
