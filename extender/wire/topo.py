@@ -264,7 +264,7 @@ def _rows(lines: list[_Line], header: _Header) -> dict[str, _Row]:
             continue
         if name in rows:
             line.refuse(
-                f"is a second row for {name} (the first is line {rows[name].line.number}); give one node's text"
+                f"comes after the row of {name} (line {rows[name].line.number}); give the text of one node only"
             )
         if name not in header.devices:
             line.refuse(f"begins with {name!r}, which the header (line {header.line.number}) does not name")
