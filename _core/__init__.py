@@ -2,11 +2,13 @@
 
 A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed and ranked
 (`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes
-(`encode`). Exported functions check types, shapes and row ranges once and answer bad input with a ValueError
-(or a TypeError for what is not the named class or a number at all); inside, nothing allocates and nothing is
-checked.
+(`encode`). Which GPUs of a node belong together is looked up in tables of its link matrix (`topology`), beside
+what the stock device plugin would hand out (`allocator`). Exported functions check types, shapes and row ranges
+once and answer bad input with a ValueError (or a TypeError for what is not the named class or a number at all);
+inside, nothing allocates and nothing is checked.
 """
 
+from _core.allocator import Allocator
 from _core.columns import Ask, Table
 from _core.encode import failures_json, names_json, priorities_json
 from _core.fit import (
@@ -24,6 +26,7 @@ from _core.fit import (
 )
 from _core.names import NameIndex
 from _core.score import best, grade, score
+from _core.topology import Sets, connect
 
 ABI = 1
 """Raised with every change of what stands below, so that a stale build is named instead of misread."""
@@ -39,10 +42,13 @@ __all__ = [
     "MEMORY_UNKNOWN",
     "TAKEN",
     "UNKNOWN",
+    "Allocator",
     "Ask",
     "NameIndex",
+    "Sets",
     "Table",
     "best",
+    "connect",
     "failures_json",
     "fit",
     "grade",

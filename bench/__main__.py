@@ -98,13 +98,27 @@ def trace(**options: Any) -> list[Case]:
     return [functools.partial(trace.run, _say("trace"), **options)]
 
 
+@main.command()
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs per kind of node.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A PNG or SVG of it."
+)
+@reported
+def topology(**options: Any) -> list[Case]:
+    """What 4-GPU jobs get on every link matrix collected, beside first fit, best fit and the device plugin."""
+    from bench.cases import topology
+
+    return [functools.partial(topology.run, _say("topology"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import latency, sync, throughput, trace
+    from bench.cases import latency, sync, throughput, topology, trace
 
-    return [functools.partial(case.run, _say(case.CASE)) for case in (latency, sync, throughput, trace)]
+    cases = (latency, sync, throughput, topology, trace)
+    return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 
 def _say(case: str) -> Callable[[str], None]:
