@@ -1,11 +1,11 @@
 """The native core: arrays in, arrays or bytes out. Only what this page exports may be used.
 
 A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed and ranked
-(`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes
-(`encode`). Which GPUs of a node belong together is looked up in tables of its link matrix (`topology`), beside
-what the stock device plugin would hand out (`allocator`). Exported functions check types, shapes and row ranges
-once and answer bad input with a ValueError (or a TypeError for what is not the named class or a number at all);
-inside, nothing allocates and nothing is checked.
+(`score`; `mig` for MIG instances) over the book's columns (`columns`), and the answer is copied together from
+prebuilt bytes (`encode`). Which GPUs of a node belong together is looked up in tables of its link matrix
+(`topology`), beside what the stock device plugin would hand out (`allocator`). Exported functions check types,
+shapes and row ranges once and answer bad input with a ValueError (or a TypeError for what is not the named class
+or a number at all); inside, nothing allocates and nothing is checked.
 """
 
 from _core.allocator import Allocator
@@ -24,11 +24,12 @@ from _core.fit import (
     fit,
     seat,
 )
+from _core.mig import Slices, place_dynamic, replay_dynamic, score_static
 from _core.names import NameIndex
 from _core.score import best, grade, score
 from _core.topology import Sets, connect
 
-ABI = 1
+ABI = 2
 """Raised with every change of what stands below, so that a stale build is named instead of misread."""
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Ask",
     "NameIndex",
     "Sets",
+    "Slices",
     "Table",
     "best",
     "connect",
@@ -53,7 +55,10 @@ __all__ = [
     "fit",
     "grade",
     "names_json",
+    "place_dynamic",
     "priorities_json",
+    "replay_dynamic",
     "score",
+    "score_static",
     "seat",
 ]

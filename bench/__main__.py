@@ -111,13 +111,24 @@ def topology(**options: Any) -> list[Case]:
     return [functools.partial(topology.run, _say("topology"), **options)]
 
 
+@main.command()
+@click.option("--seeds", default=8, show_default=True, type=click.IntRange(1), help="Runs of each mix.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="PNG or SVG.")
+@reported
+def mig(**options: Any) -> list[Case]:
+    """MIG slices lost on cards that are cut on demand, beside best fit and first fit."""
+    from bench.cases import mig
+
+    return [functools.partial(mig.run, _say("mig"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import latency, sync, throughput, topology, trace
+    from bench.cases import latency, mig, sync, throughput, topology, trace
 
-    cases = (latency, sync, throughput, topology, trace)
+    cases = (latency, sync, throughput, trace, mig, topology)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 
