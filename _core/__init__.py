@@ -1,12 +1,15 @@
 """The native core: arrays in, arrays or bytes out. Only what this page exports may be used.
 
 A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed for the pods to
-come (`fragmentation`, `demand`) and ranked (`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes
-(`encode`). Exported functions check types, shapes and row ranges once and answer bad input with a ValueError
-(or a TypeError for what is not the named class or a number at all); inside, nothing allocates and nothing is
-checked.
+come (`demand`, `fragmentation`; `mig` for MIG instances) and ranked (`score`) over the book's columns (`columns`),
+and the answer is copied together from prebuilt bytes (`encode`); `replay` does it for thousands of pods. Which GPUs
+of a node belong together is looked up in tables of its link matrix (`topology`), beside what the stock device
+plugin would hand out (`allocator`). Exported functions check types, shapes and row ranges once and answer bad input
+with a ValueError (or a TypeError for what is not the named class or a number at all); inside, nothing allocates and
+nothing is checked.
 """
 
+from _core.allocator import Allocator
 from _core.columns import Ask, Table
 from _core.demand import BEST_FIT, D1, FGD, FIRST_FIT, P1, Demand
 from _core.encode import failures_json, names_json, priorities_json
@@ -24,9 +27,11 @@ from _core.fit import (
     seat,
 )
 from _core.fragmentation import slots
+from _core.mig import Slices, place_dynamic, replay_dynamic, score_static
 from _core.names import NameIndex
 from _core.replay import Replay
 from _core.score import best, grade, score
+from _core.topology import Sets, connect
 
 ABI = 2
 """Raised with every change of what stands below, so that a stale build is named instead of misread."""
@@ -47,18 +52,25 @@ __all__ = [
     "P1",
     "TAKEN",
     "UNKNOWN",
+    "Allocator",
     "Ask",
     "Demand",
     "NameIndex",
     "Replay",
+    "Sets",
+    "Slices",
     "Table",
     "best",
+    "connect",
     "failures_json",
     "fit",
     "grade",
     "names_json",
+    "place_dynamic",
     "priorities_json",
+    "replay_dynamic",
     "score",
+    "score_static",
     "seat",
     "slots",
 ]

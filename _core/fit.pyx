@@ -138,7 +138,8 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
             return MEMORY_UNKNOWN
         if enough < max(need.whole, 1):
             return MEMORY_TOO_SMALL
-    if taken:
+    # More whole cards are held somewhere than are free: one of them may be any of the shared ones.
+    if taken or free_cards(&cards, 0) < cards.opaque:
         return TAKEN
     if need.whole > 0 and free_cards(&cards, ask.memory) - cards.opaque < need.whole:
         return TAKEN

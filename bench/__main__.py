@@ -98,13 +98,38 @@ def trace(**options: Any) -> list[Case]:
     return [functools.partial(trace.run, _say("trace"), **options)]
 
 
+@main.command()
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs per kind of node.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A PNG or SVG of it."
+)
+@reported
+def topology(**options: Any) -> list[Case]:
+    """What 4-GPU jobs get on every link matrix collected, beside first fit, best fit and the device plugin."""
+    from bench.cases import topology
+
+    return [functools.partial(topology.run, _say("topology"), **options)]
+
+
+@main.command()
+@click.option("--seeds", default=8, show_default=True, type=click.IntRange(1), help="Runs of each mix.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="PNG or SVG.")
+@reported
+def mig(**options: Any) -> list[Case]:
+    """MIG slices lost on cards that are cut on demand, beside best fit and first fit."""
+    from bench.cases import mig
+
+    return [functools.partial(mig.run, _say("mig"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import latency, sync, throughput, trace
+    from bench.cases import latency, mig, sync, throughput, topology, trace
 
-    return [functools.partial(case.run, _say(case.CASE)) for case in (latency, sync, throughput, trace)]
+    cases = (latency, sync, throughput, trace, mig, topology)
+    return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 
 def _say(case: str) -> Callable[[str], None]:

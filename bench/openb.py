@@ -30,7 +30,7 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What a pod asks for: `num_gpu` cards and, if that is one, how many thousandths of it; of which models, if named."""
+    """What a pod asks for: `num_gpu` cards and, if that is one, how many thousandths of it; `models`, if any will not do."""
 
     cpu_milli: int
     memory_mib: int

@@ -138,5 +138,18 @@ def scheduler_config() -> None:
     click.echo(schedulerconfig.render(), nl=False)
 
 
+@main.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--product", default="", metavar="NAME", help="The card, such as NVIDIA-H100-80GB-HBM3.")
+def topo(file: IO[bytes], product: str) -> None:
+    """Read the output of `nvidia-smi topo -m` from FILE, or - for standard input.
+
+    Prints what was understood: the links, and the best sets of 2, 4, 8 GPUs with their bandwidth.
+    """
+    from extender import topo_report
+
+    topo_report.show_bytes(file.read(), product)
+
+
 if __name__ == "__main__":
     main(prog_name="kvitej")

@@ -49,6 +49,8 @@ def setup(level: Literal["debug", "info", "warning", "error"], form: Literal["te
     root.handlers = [handler]
     root.setLevel(least if least == logging.DEBUG else max(least, logging.WARNING))
     logging.getLogger("aiohttp.access").disabled = True
+    # It writes a traceback for bytes that are no HTTP; what goes wrong in a handler has a line of ours.
+    logging.getLogger("aiohttp.server").disabled = True
 
 
 def _plain(logger: WrappedLogger, name: str, event: EventDict) -> str:

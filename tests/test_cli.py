@@ -22,7 +22,9 @@ def test_the_module_runs_as_a_program_and_names_every_command() -> None:
         [sys.executable, "-m", "extender", "--help"], capture_output=True, text=True, check=True
     )
     assert ended.stdout.startswith("Usage: kvitej ")
-    assert all(command in ended.stdout for command in ("serve", "version", "config", "scheduler-config"))
+    assert all(
+        command in ended.stdout for command in ("serve", "version", "config", "scheduler-config", "topo")
+    )
 
 
 def test_version_answers_without_loading_the_layers() -> None:

@@ -60,7 +60,7 @@ def record(request: Request, inventory: Inventory, cards: Cards) -> Devices:
         )
         if need.kind is not Kind.INIT:
             held_whole, held_shared = held_whole + whole, held_shared + shared
-    return Devices(units(request, inventory), containers)
+    return Devices(units(request, inventory), containers, request.gpu_memory if cards.shared else None)
 
 
 def recall(text: str | None, request: Request, inventory: Inventory) -> Cards | None:

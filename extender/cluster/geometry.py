@@ -1,19 +1,26 @@
-"""What MIG profiles exist and how much of a card each takes, from the geometry table that we ship.
+"""What MIG profiles a GPU model has, how much of a card each takes and where on the card it may start.
 
-The scheduler configuration needs every resource name that a MIG instance can have; the book needs the share
-of a card that an instance is charged at. Both come from `data/mig_geometry.json`, keyed by GPU model. A
-profile's name is not unique over models (1g.10gb is an eighth of the memory of an A100 80GB but a quarter of
-an A100 40GB), so the model is told from the node's product label where that is possible.
+The scheduler configuration needs every resource name that a MIG instance can have, the book the share of a card
+that an instance is charged at, and the placement kernels each model's `Geometry`. All of it comes from
+`data/mig_geometry.json`, keyed by GPU model; a model that the table lacks is a `Geometry` made from an agent's
+report, and without one its instances are counted by resource only.
+
+A profile's name tells nothing by itself: 1g.10gb is an eighth of the memory of an A100 80GB but a quarter of an
+A100 40GB, and on a GB300 the driver's version decides what its smallest profile is called. The key is the model and
+the profile's id; names are labels that lead there, given the node's product label.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from importlib import resources
 
 import msgspec
+
+from extender.cluster.mig import Geometry, Profile, resource_of
 
 # Words of the label `nvidia.com/gpu.product` that tell a model of the table; of the sets that a label holds,
 # the longest wins. A GH200's 480GB is the memory of its CPU.
@@ -48,34 +55,47 @@ _BY_WORDS = sorted(
     key=lambda entry: -len(entry[0]),
 )
 
-
-class _Profile(msgspec.Struct, frozen=True):
-    k8s_resource: str
-    compute_slices: int
-    memory_slices: int | None
-    memory_gb: int
-
-
-class _Model(msgspec.Struct, frozen=True):
-    compute_slices: int
-    memory_slices: int | None
-    profiles: tuple[_Profile, ...]
-
-    def shares(self) -> dict[str, Fraction]:
-        """Share of the card per resource name: the larger of its compute and its memory share."""
-        largest_gb = max(profile.memory_gb for profile in self.profiles)
-        shares = {}
-        for profile in self.profiles:
-            if profile.memory_slices is None or self.memory_slices is None:
-                memory = Fraction(profile.memory_gb, largest_gb)
-            else:
-                memory = Fraction(profile.memory_slices, self.memory_slices)
-            shares[profile.k8s_resource] = max(Fraction(profile.compute_slices, self.compute_slices), memory)
-        return shares
+# Other names in use for a profile of the table: (model, profile id) -> name. Older tools round 79.25 GB down;
+# NVIDIA's own branches name a GB200 and, since R610, all of a GB300 by another size.
+_OTHER_NAMES = {
+    ("A100-80GB", 0): "7g.79gb",
+    ("H100-80GB", 0): "7g.79gb",
+    ("GB200-186GB", 0): "7g.189gb",
+    ("GB300-278GB", 19): "1g.31gb",
+    ("GB300-278GB", 20): "1g.31gb+me",
+    ("GB300-278GB", 15): "1g.63gb",
+    ("GB300-278GB", 14): "2g.63gb",
+    ("GB300-278GB", 9): "3g.126gb",
+    ("GB300-278GB", 5): "4g.126gb",
+    ("GB300-278GB", 0): "7g.251gb",
+}
 
 
-class _Table(msgspec.Struct, frozen=True):
-    models: dict[str, _Model]
+def normal(name: str) -> str:
+    """The resource name that any form of a profile's name means, as far as it is one.
+
+    `1g.10gb+me`, `mig-1g.10gb.me` and `nvidia.com/mig-1g.10gb.me.shared` are one; `1g.24gb-me` is another profile,
+    without media engines, and stays.
+    """
+    bare = name.removeprefix("nvidia.com/").removeprefix("mig-").removesuffix(".shared")
+    return resource_of(bare)
+
+
+def geometry_of(product: str | None) -> Geometry | None:
+    """The table's geometry for what a label `nvidia.com/gpu.product` says; None when it tells no model of the table."""
+    words = set((product or "").lower().split("-"))
+    model = next((model for needed, model in _BY_WORDS if needed <= words), None)
+    return geometries()[model] if model else None
+
+
+def profile_of(geometry: Geometry, name: str) -> int | None:
+    """The position in `profiles` of what any form of a name means on this model; None if it has no such profile."""
+    return _by_resource(geometry).get(normal(name))
+
+
+@lru_cache(256)
+def _by_resource(geometry: Geometry) -> dict[str, int]:
+    return {name: index for index, profile in enumerate(geometry.profiles) for name in profile.resources}
 
 
 @lru_cache(1)
@@ -107,20 +127,74 @@ def unit_share(resource: str, product: str | None) -> Fraction | None:
         None for a name that is not in the table.
     """
     name = resource.removesuffix(".shared")
-    by_model = _shares_by_model()
-    share = by_model.get(_model(product) or "", {}).get(name)
+    geometry = geometry_of(product)
+    share = _shares_by_model()[geometry.model].get(name) if geometry else None
     if share is not None:
         return share
-    return max((shares[name] for shares in by_model.values() if name in shares), default=None)
+    return max((shares[name] for shares in _shares_by_model().values() if name in shares), default=None)
 
 
 @lru_cache(1)
 def _shares_by_model() -> dict[str, dict[str, Fraction]]:
+    return {model: _shares(geometry) for model, geometry in geometries().items()}
+
+
+def _shares(geometry: Geometry) -> dict[str, Fraction]:
+    """Share of the card per resource name: the larger of its compute and its memory share."""
+    largest_gb = max(profile.memory_gb for profile in geometry.profiles)
+    shares = {}
+    for profile in geometry.profiles:
+        whole = (profile.size, geometry.units) if geometry.units else (profile.memory_gb, largest_gb)
+        share = max(Fraction(profile.compute, geometry.compute), Fraction(*whole))
+        shares.update(dict.fromkeys(profile.resources, share))
+    return shares
+
+
+class _TableProfile(msgspec.Struct, frozen=True):
+    name: str
+    nvidia_smi_profile_id: int | None
+    compute_slices: int
+    memory_gb: int
+    placements: tuple[int, ...] | None
+    size: int | None
+    max_count: int
+    attributes: tuple[str, ...]
+
+
+class _TableModel(msgspec.Struct, frozen=True):
+    compute_slices: int
+    memory_slices: int | None
+    profiles: tuple[_TableProfile, ...]
+
+
+class _Table(msgspec.Struct, frozen=True):
+    models: dict[str, _TableModel]
+
+
+@lru_cache(1)
+def geometries() -> Mapping[str, Geometry]:
+    """The table that we ship, by the table's names for the models."""
     text = resources.files("extender").joinpath("data/mig_geometry.json").read_bytes()
-    return {name: model.shares() for name, model in msgspec.json.decode(text, type=_Table).models.items()}
+    return {
+        name: Geometry(
+            name,
+            model.compute_slices,
+            model.memory_slices or 0,
+            tuple(_from_table(name, profile) for profile in model.profiles),
+        )
+        for name, model in msgspec.json.decode(text, type=_Table).models.items()
+    }
 
 
-def _model(product: str | None) -> str | None:
-    """The table's name for the GPU model that a product label tells, if it tells one."""
-    words = set((product or "").lower().split("-"))
-    return next((model for needed, model in _BY_WORDS if needed <= words), None)
+def _from_table(model: str, profile: _TableProfile) -> Profile:
+    other = _OTHER_NAMES.get((model, profile.nvidia_smi_profile_id or 0)) if profile.placements else None
+    return Profile(
+        id=profile.nvidia_smi_profile_id,
+        names=(profile.name, other) if other else (profile.name,),
+        compute=profile.compute_slices,
+        size=profile.size or 0,
+        starts=profile.placements or (),
+        most=profile.max_count,
+        memory_gb=profile.memory_gb,
+        media=bool({"media", "media-all"} & set(profile.attributes)),
+    )

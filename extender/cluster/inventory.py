@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from extender.cluster.mig import PREFIX
 from extender.cluster.request import CAP, GPU, MOST_DEVICES, SHARED, VENDOR
 from extender.wire.objects import Node, Quantity
 from extender.wire.quantity import QuantityError, device_count, milli, whole
@@ -110,7 +111,8 @@ def _cards(mode: Mode, labels: Mapping[str, str], present: Mapping[str, int]) ->
     if not shared:
         return gpus, 0
     if replicas < 2:
-        cards = gpus or _number(labels, "count") or 1
+        mig = any(name.startswith(PREFIX) for name in present)
+        cards = gpus or (0 if mig else _number(labels, "count")) or 1
         replicas = max(1, shared // cards)
     return max(gpus, -(-shared // replicas)), replicas
 

@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
 
 class CardKind(NamedTuple):
-    """What cards of a node are alike in: what `nvidia.com/gpu` means, replicas and bytes per card (0: none, unknown)."""
+    """What `nvidia.com/gpu` means, replicas per card (0: not shared) and bytes per card (0: unknown)."""
 
     mode: Mode
     replicas: int

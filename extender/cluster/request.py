@@ -81,6 +81,11 @@ def request_of(pod: Pod, *, declared: bool = True) -> Request:
     return _aggregate(pod, apps, inits, declared)
 
 
+def is_over(pod: Pod) -> bool:
+    """Whether the pod has ended: then it holds nothing, and never will again."""
+    return pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
+
+
 def steps(needs: tuple[Need, ...]) -> Iterator[tuple[Need, ...]]:
     """The sets of containers that hold devices at the same time: each init step, then the running set."""
     sidecars: list[Need] = []

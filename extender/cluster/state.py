@@ -9,6 +9,7 @@ import contextlib
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,13 +34,11 @@ from extender.cluster.inventory import Inventory, inventory_of
 from extender.cluster.judgements import Judgement, Judgements
 from extender.cluster.mix import CardKind, Mix, shape_of
 from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
-from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, request_of
+from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, is_over, request_of
 from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
 from extender.cluster.snapshot import Snapshot, Waiting
-from extender.wire.devices import ANNOTATION
+from extender.wire.devices import ANNOTATION, decode
 from extender.wire.objects import Pod
-
-TERMINAL = ("Succeeded", "Failed")
 
 
 class ClusterState:
@@ -153,7 +152,7 @@ class ClusterState:
 
     def _pod_seen(self, pod: Pod, fault: str) -> tuple[Notice, ...]:
         uid = pod.metadata.uid
-        if pod.status is not None and pod.status.phase in TERMINAL:
+        if is_over(pod):
             self._forget(uid)
             return ()
         if pod.spec is not None and pod.spec.node_name:
@@ -164,13 +163,14 @@ class ClusterState:
             if new:
                 self._mix.observe(shape_of(seat.request, self._kinds))
             return self._sit(seat)
-        waiting = self._waiting.get(uid)
+        waiting, seated = self._waiting.get(uid), self._seats.get(uid)
         if waiting is not None:
             waiting.pod = pod
-        elif uid not in self._seats and _asks_devices(pod):
+        elif (seated is None or seated.phase is not Phase.BOUND) and _asks_devices(pod):
             self._waiting[uid] = Waiting(pod)
-            with contextlib.suppress(RequestError):
-                self._mix.observe(shape_of(request_of(pod), self._kinds))
+            if seated is None:
+                with contextlib.suppress(RequestError):
+                    self._mix.observe(shape_of(request_of(pod), self._kinds))
         return ()
 
     def _sit(self, seat: Seat) -> tuple[Notice, ...]:
@@ -415,8 +415,13 @@ def _asks_devices(pod: Pod) -> bool:
 def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> Seat:
     """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
     memory_unknown = False
+    devices = decode(record) if record else None
+    recorded = devices.memory if devices else None
     try:
-        request = request_of(pod)
+        # What the Binding recorded holds, whatever the pod declares since.
+        request = request_of(pod, declared=recorded is None)
+        if recorded is not None:
+            request = replace(request, gpu_memory=recorded)
     except RequestError:
         try:
             request, memory_unknown = request_of(pod, declared=False), True

@@ -7,7 +7,7 @@ from extender.cluster.assignment import record
 from extender.cluster.request import Request
 from extender.cluster.seats import Phase
 from extender.cluster.snapshot import Snapshot
-from extender.decide.place import cards_for, fits
+from extender.decide.place import cards_for, fits, fits_without
 from extender.decide.reasons import SENTENCES
 from extender.wire.devices import encode
 
@@ -45,11 +45,13 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
     row = snapshot.index.get(node)
     if row < 0:
         return Veto(f"node {node} is not there (any more)")
-    if seat is not None:
-        return Granted(seat.record)
     if not request.devices:
         return Granted(None)
     ask = snapshot.ask(request)
+    if seat is not None:
+        if ask is None or seat.cards is None or not fits_without(snapshot, ask, node, [seat]):
+            return Veto(f"the pod may be bound already to {node}, which has changed since")
+        return Granted(seat.record)
     if ask is None:
         return Veto(f"{SENTENCES[LACKING]}: {describe(request)} on {node}")
     code = fits(snapshot.table, row, ask)

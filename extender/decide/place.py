@@ -3,14 +3,17 @@
 The one function behind Filter, Prioritize, Bind, preemption's what-if and the waking of pods.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import FITS, LACKING, Ask, Demand, Table, best, fit, seat
+from _core import CLOSED, CONTENDED, FITS, LACKING, Ask, Demand, Table, best, fit, seat
 from extender.cluster.assignment import Cards
+from extender.cluster.columns import OPEN
 from extender.cluster.request import Request
+from extender.cluster.seats import Seat, charge_devices
 from extender.cluster.snapshot import Snapshot
 
 
@@ -37,7 +40,7 @@ def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: i
     """
     judged = snapshot.judge(request)
     if judged is None:
-        codes = np.full(len(rows), LACKING, np.int8)
+        codes = np.where(snapshot.table.state[rows] == OPEN, LACKING, CLOSED).astype(np.int8)
         return Placement(rows, codes, np.zeros(len(rows)), np.empty(0, np.int32))
     codes, scores = judged.codes[rows], judged.scores[rows]
     return Placement(rows, codes, scores, best(codes, scores, snapshot.table.order[rows], keep))
@@ -46,6 +49,15 @@ def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: i
 def fits(table: Table, row: int, ask: Ask) -> int:
     """The code of one row."""
     return int(fit(table, np.array([row], np.int32), ask)[0])
+
+
+def fits_without(snapshot: Snapshot, ask: Ask, node: str, leaving: Iterable[Seat]) -> bool:
+    """What-if: would the pod fit on a copy of the node's row from which these seats are gone?"""
+    copy = snapshot.table.copy_row(snapshot.index.get(node))
+    for leaver in leaving:
+        if leaver.request.devices:
+            charge_devices(copy, 0, snapshot.inventories[node], leaver, snapshot.ids, -1)
+    return fits(copy, 0, ask) <= CONTENDED
 
 
 def cards_for(table: Table, row: int, ask: Ask, demand: Demand, *, soft: bool) -> Cards:

@@ -7,11 +7,11 @@ A node is answered only with at least one victim, since one node returned empty 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from _core import CONTENDED, Ask
+from _core import Ask
 from extender.cluster.request import Request
-from extender.cluster.seats import Phase, Seat, charge_devices
+from extender.cluster.seats import Phase, Seat
 from extender.cluster.snapshot import Snapshot
-from extender.decide.place import fits
+from extender.decide.place import fits_without
 from extender.wire.extender import Victims
 
 
@@ -72,21 +72,12 @@ def _choose(
     )
     leaving = [seats[uid] for uid in dict.fromkeys(proposed) if uid in seats]
     added: list[Seat] = []
-    while not _seats_without(snapshot, ask, node, leaving + added):
+    while not fits_without(snapshot, ask, node, leaving + added):
         if len(added) == len(more):
             return ()
         added.append(more[len(added)])
     for seat in reversed(added[:]):
         spared = [other for other in added if other is not seat]
-        if _seats_without(snapshot, ask, node, leaving + spared):
+        if fits_without(snapshot, ask, node, leaving + spared):
             added = spared
     return (*proposed, *(seat.uid for seat in added))
-
-
-def _seats_without(snapshot: Snapshot, ask: Ask, node: str, leaving: list[Seat]) -> bool:
-    """What-if: would the pod fit on a copy of the row from which these seats are gone?"""
-    copy = snapshot.table.copy_row(snapshot.index.get(node))
-    for seat in leaving:
-        if seat.request.devices:
-            charge_devices(copy, 0, snapshot.inventories[node], seat, snapshot.ids, -1)
-    return fits(copy, 0, ask) <= CONTENDED

@@ -23,9 +23,12 @@ def to_nudge(snapshot: Snapshot, most: int) -> list[Pod]:
     promised: dict[int, Table] = {}
     chosen: list[Pod] = []
     hopeless: set[Request] = set()
-    for waiting in sorted(
-        filter(lambda w: _is_refused(w, snapshot.room), snapshot.waiting.values()), key=_turn
-    ):
+    refused = [
+        waiting
+        for uid, waiting in snapshot.waiting.items()
+        if uid not in snapshot.seats and _is_refused(waiting, snapshot.room)
+    ]
+    for waiting in sorted(refused, key=_turn):
         if len(chosen) == most:
             break
         try:

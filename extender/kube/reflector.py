@@ -23,7 +23,7 @@ from extender.kube.resource import Reader, Resource, T, Unreadable, WatchEvent, 
 log = structlog.get_logger(__name__)
 
 PAGE = "500"
-EVENTS_PER_TURN = 500
+EVENTS_PER_TURN = 100
 BACKOFF_SECONDS = (0.25, 30.0)
 REFUSALS_TO_START_OVER = 6
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

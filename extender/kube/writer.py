@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.events import BindResult, Outcome
+from extender.cluster.request import is_over
 from extender.kube.client import (
     MERGE_PATCH,
     AnswerLostError,
@@ -108,8 +109,8 @@ class Writer:
             pod = await self.read(namespace, name, timeout=max(deadline - time.monotonic(), 0.1))
         except ApiError as failure:
             return BindResult(Outcome.UNKNOWN, f"{detail} Asking again did not help: {failure}")
-        if pod is None:
-            return BindResult(Outcome.REFUSED, f"Pod {namespace}/{name} is gone.")
+        if pod is None or is_over(pod):
+            return BindResult(Outcome.REFUSED, f"Pod {namespace}/{name} is {'over' if pod else 'gone'}.")
         if pod.metadata.uid != uid:
             return BindResult(
                 Outcome.REFUSED, f"Pod {namespace}/{name} was re-created: uid {pod.metadata.uid}, not {uid}."

@@ -163,8 +163,8 @@ async def _wake(book: Book, writer: "Writer", metrics: Metrics, delay: float) ->
         snapshot = book.snapshot()
         if snapshot.room == room or book.unfit() is not None:
             continue
-        room = snapshot.room
         pods = to_nudge(snapshot, NUDGED_AT_ONCE)
+        room = snapshot.room if len(pods) < NUDGED_AT_ONCE else -1
         book.apply(Nudged(tuple(pod.metadata.uid for pod in pods)))
         for pod in pods:
             try:

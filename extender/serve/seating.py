@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from extender.cluster.events import BindResult, Outcome, Reserved, Settled
-from extender.cluster.request import RequestError, request_of
+from extender.cluster.request import RequestError, is_over, request_of
 from extender.cluster.seats import Phase
 from extender.config import Config
 from extender.decide.bind import AlreadyBound, Granted, Veto, seat_pod
@@ -135,7 +135,7 @@ class SeatDoor:
             except ConnectionError:
                 lost = clock()
                 continue
-            if pod is not None and pod.metadata.uid == args.uid:
+            if pod is not None and pod.metadata.uid == args.uid and not is_over(pod):
                 node = pod.spec.node_name if pod.spec else None
                 if node is None and clock() - lost < _STILL_POSSIBLE:
                     continue
@@ -166,4 +166,7 @@ class SeatDoor:
             raise Refusal(f"pod {args.namespace}/{args.name} could not be read: {error}") from None
         if pod is None or pod.metadata.uid != args.uid:
             raise Refusal(f"pod {args.namespace}/{args.name} with uid {args.uid} is gone")
+        if is_over(pod):
+            # The watch tells of no more than this pod's end, so nothing would ever release its seat.
+            raise Refusal(f"pod {args.namespace}/{args.name} is over")
         return pod

@@ -4,6 +4,8 @@ Compact JSON, for example `{"units":2.0,"containers":{"main":{"gpu":[0,1]}}}`. C
 and its device plugin choose the physical card.
 """
 
+from typing import Annotated
+
 import msgspec
 
 ANNOTATION = "kvitej.io/devices"
@@ -17,11 +19,15 @@ class ContainerDevices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
     mig: dict[str, int] = {}
 
 
-class Devices(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """`units`: GPU units charged for the pod as a whole."""
+class Devices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
+    """`units`: GPU units charged for the pod as a whole.
+
+    `memory`: bytes that each replica declared, 0 for none; left out where it charges nothing.
+    """
 
     units: float
     containers: dict[str, ContainerDevices]
+    memory: Annotated[int, msgspec.Meta(ge=0, le=2**50)] | None = None
 
 
 _decoder = msgspec.json.Decoder(Devices)

@@ -127,10 +127,13 @@ class Count:
     somewhere: int = 0
     closed: bool = False
 
+    @property
+    def busy(self) -> int:
+        return sum(1 for owners, shares in zip(self.owners, self.shares, strict=True) if owners or shares)
+
     def broken(self) -> set[str]:
         """What is promised twice."""
         kind, found = self.kind, set()
-        busy = sum(1 for owners, shares in zip(self.owners, self.shares, strict=True) if owners or shares)
         for owners, shares, memory in zip(self.owners, self.shares, self.memory, strict=True):
             if owners > 1 or (owners and shares):
                 found.add("a card has two owners")
@@ -138,7 +141,7 @@ class Count:
                 found.add("a card has more shares than replicas")
             if kind.memory and memory > kind.memory * MIB:
                 found.add("a card's memory is promised twice")
-        if self.somewhere + busy > kind.cards and self.somewhere:
+        if self.somewhere + self.busy > kind.cards and self.somewhere:
             found.add("there are fewer cards than pods that hold some")
         found |= {
             f"{name} is promised twice" for name, used in self.used.items() if used > allocatable(kind, name)

@@ -6,14 +6,21 @@ from fractions import Fraction
 
 import pytest
 
-from extender.cluster.geometry import mig_resources, unit_share
+from extender.cluster.geometry import (
+    geometries,
+    geometry_of,
+    mig_resources,
+    normal,
+    profile_of,
+    unit_share,
+)
 
 PREFIX = "nvidia.com/mig-"
 
 
 def test_every_form_of_a_profile_name_is_listed_once_and_small_before_large() -> None:
     names = mig_resources()
-    assert len(names) == len(set(names)) == 87
+    assert len(names) == len(set(names)) == 96
     assert all(name.startswith(PREFIX) for name in names)
     forms = ["1g.24gb", "1g.24gb-me", "1g.24gb.gfx", "1g.24gb.me", "1g.24gb.me.all"]
     at = names.index(PREFIX + forms[0])
@@ -72,3 +79,77 @@ def test_every_share_is_part_of_one_card() -> None:
         share = unit_share(resource, None)
         assert share is not None
         assert 0 < share <= 1
+
+
+@pytest.mark.parametrize(
+    ("product", "name", "key"),
+    [
+        ("NVIDIA-A100-SXM4-40GB", "1g.10gb", 15),
+        ("NVIDIA-A100-SXM4-80GB", "1g.10gb", 19),
+        ("NVIDIA-H100-80GB-HBM3", "1g.10gb+me", 20),
+        ("NVIDIA-H100-80GB-HBM3", "mig-1g.10gb.me", 20),
+        ("NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb.me.shared", 20),
+        ("NVIDIA-H100-80GB-HBM3", "7g.79gb", 0),
+        ("NVIDIA-GB200", "7g.189gb", 0),
+        ("NVIDIA-GB300", "1g.31gb", 19),
+        ("NVIDIA-GB300", "1g.31gb+me", 20),
+        ("NVIDIA-GB300", "1g.35gb", 19),
+        ("NVIDIA-H200", "1g.35gb", 15),
+        ("NVIDIA-A30", "1g.6gb+me", 21),
+        ("NVIDIA-A30-MIG-2g.12gb.me", "2g.12gb.me", 6),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb", 14),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb+gfx", 47),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb.gfx", 47),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb+me.all", 65),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb.me.all", 65),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "1g.24gb-me", 67),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "mig-2g.48gb-me", 66),
+        ("NVIDIA-H100-NVL", "1g.24gb", 15),
+        ("NVIDIA-H100-80GB-HBM3", "1g.5gb", None),
+        ("NVIDIA-H100-80GB-HBM3", "1c.3g.40gb", None),
+        ("NVIDIA-H100-80GB-HBM3", "", None),
+    ],
+)
+def test_any_form_of_a_name_leads_to_the_profile_of_that_model(
+    product: str, name: str, key: int | None
+) -> None:
+    geometry = geometry_of(product)
+    assert geometry is not None
+    found = profile_of(geometry, name)
+    assert (None if found is None else geometry.profiles[found].id) == key
+
+
+def test_a_profile_without_media_engines_is_not_the_one_with_them() -> None:
+    assert normal("1g.24gb+me") == normal("1g.24gb.me") == "nvidia.com/mig-1g.24gb.me"
+    assert normal("1g.24gb-me") == "nvidia.com/mig-1g.24gb-me"
+
+
+@pytest.mark.parametrize("product", [None, "", "Tesla-T4", "NVIDIA-A100", "NVIDIA-FUTURE-GPU-1TB"])
+def test_a_product_that_tells_no_model_has_no_geometry(product: str | None) -> None:
+    assert geometry_of(product) is None
+
+
+def test_every_model_of_the_table_is_told_by_a_product() -> None:
+    assert {geometry.model for geometry in map(geometry_of, PRODUCTS) if geometry} == geometries().keys()
+
+
+PRODUCTS = [
+    "NVIDIA-A100-SXM4-40GB",
+    "NVIDIA-A800-SXM4-80GB",
+    "NVIDIA-H100-80GB-HBM3",
+    "NVIDIA-H100-SXM5-64GB",
+    "NVIDIA-H100-NVL",
+    "NVIDIA-GH200-480GB",
+    "NVIDIA-GH200-144G-HBM3e",
+    "NVIDIA-H20",
+    "NVIDIA-H20-3e",
+    "NVIDIA-H200",
+    "NVIDIA-B200",
+    "NVIDIA-GB200",
+    "NVIDIA-B300-SXM6-AC",
+    "NVIDIA-GB300",
+    "NVIDIA-A30",
+    "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+    "NVIDIA-RTX-PRO-5000-Blackwell",
+    "NVIDIA-RTX-PRO-4500-Blackwell",
+]

@@ -62,6 +62,19 @@ def test_mig_mixed_counts_only_the_cards_without_mig() -> None:
     assert (found.mode, found.cards, found.allocatable) == (Mode.WHOLE, 6, ((GPU, 6), (MIG, 14)))
 
 
+def test_cards_in_mig_mode_are_no_cards_to_share() -> None:
+    # Four cards by the label, of which some are instances: how many of them are shared is not known.
+    labels = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/gpu.count": "4"}
+    found = seen({SHARED: "20", MIG: "14"}, labels=labels)
+    assert (found.cards, found.replicas) == (1, 20)
+
+
+def test_a_node_whose_cards_are_all_in_mig_mode_has_no_whole_card() -> None:
+    labels = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/gpu.count": "8", "kvitej.io/mig": "dynamic"}
+    assert seen({GPU: "0", MIG: "56"}, labels=labels).cards == 0
+    assert seen({}, labels=labels).cards == 0
+
+
 def test_cards_advertised_twice_are_counted_once() -> None:
     # 4 cards as whole GPUs and as 100 shares each: 400 / 4 = 100 replicas.
     found = seen({GPU: "4", SHARED: "400"})

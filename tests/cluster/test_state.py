@@ -104,6 +104,18 @@ def test_a_refused_write_gives_the_seat_back_and_the_pod_waits_on(state: Cluster
     assert state.snapshot().waiting.keys() == {"uid-p0"}
 
 
+def test_a_pod_first_heard_of_while_it_is_being_bound_waits_on_when_it_is_refused(
+    state: ClusterState,
+) -> None:
+    happen(state, Reserved(ONE, "n0", ON_0), PodSeen(ONE), Settled("uid-p0", Outcome.REFUSED))
+    assert state.snapshot().waiting.keys() == {"uid-p0"}
+
+
+def test_a_late_event_from_before_the_binding_does_not_make_it_wait(state: ClusterState) -> None:
+    happen(state, Reserved(ONE, "n0", ON_0), Settled("uid-p0", Outcome.BOUND), PodSeen(ONE))
+    assert not state.snapshot().waiting
+
+
 def test_a_lost_answer_keeps_the_seat_until_the_watch_tells(state: ClusterState) -> None:
     happen(state, PodSeen(ONE), Reserved(ONE, "n0", ON_0), Settled("uid-p0", Outcome.UNKNOWN))
     assert (phase(state), held(state)) == (Phase.UNCERTAIN, [1, 0])
@@ -333,6 +345,15 @@ def test_an_annotation_spoilt_after_the_fact_is_charged_like_one_that_always_was
     happen(lived, PodSeen(fine), PodSeen(spoilt))
     happen(restarted, PodSeen(spoilt))
     assert column(lived, "memory_used") == column(restarted, "memory_used") == [0, 1000 * MIB]
+
+
+def test_the_memory_that_the_binding_recorded_is_charged_whatever_the_pod_declares_since() -> None:
+    record = '{"units":0.5,"containers":{"main":{"shared":[1]}},"memory":734003200}'
+    for memory in ("700Mi", "1Mi", "plenty", None):
+        state = book(node("n0", {SHARED: "4"}, replicas=2, memory=1000))
+        happen(state, PodSeen(pod("p0", {SHARED: "1"}, at="n0", record=record, memory=memory)))
+        assert column(state, "memory_used") == [0, 700 * MIB]
+        assert state.snapshot().worst_case == set()
 
 
 def test_a_spec_that_cannot_be_read_closes_its_node_until_the_pod_is_gone(state: ClusterState) -> None:

@@ -113,8 +113,10 @@ class Cluster(RuleBasedStateMachine):
         self.loop.close()
 
     def teardown(self) -> None:
-        self.settle()
-        self.kill()
+        try:
+            self.settle()
+        finally:
+            self.kill()
 
     # the writer, which the doors call
 
@@ -167,7 +169,7 @@ class Cluster(RuleBasedStateMachine):
         self.tell(uid, PodSeen(read_pod(pod.raw)) if pod.alive else PodGone(uid), pod)
 
     def land(self, write: Write) -> Outcome:
-        """The API server gets to the write."""
+        """The API server gets to the write; the writer takes a pod that is over for one that is not there."""
         pod = self.pods[write.uid]
         if not pod.alive or pod.over:
             return Outcome.REFUSED
@@ -281,7 +283,7 @@ class Cluster(RuleBasedStateMachine):
         if len(kept) > 1 and pod.kind.asks:
             grades = json.loads(self.place.prioritize(filter_body(raw, kept)))
             assert max(grade["Score"] for grade in grades) == 10
-            assert {grade["Host"] for grade in grades} == set(kept)
+            assert {grade["Host"] for grade in grades} <= set(kept), "who is left out has 0"
         self.bind_at(number, kept[pick % len(kept)])
 
     @precondition(lambda self: self.pods)
@@ -447,4 +449,4 @@ def quiet() -> Iterator[None]:
 
 
 TestCluster = pytest.mark.timeout(900)(pytest.mark.usefixtures("quiet")(Cluster.TestCase))
-TestCluster.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestCluster.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

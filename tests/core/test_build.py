@@ -9,7 +9,7 @@ import pytest
 
 import _core
 
-MODULES = ["cards", "columns", "encode", "fit", "names", "score"]
+MODULES = ["allocator", "cards", "columns", "encode", "fit", "mig", "names", "score", "topology"]
 HERE = Path(_core.__file__).parent
 
 

@@ -162,6 +162,8 @@ def judge(table: Table, row: int, ask: Ask, soft: bool) -> int:
             return MEMORY_TOO_SMALL
     if any(left_of(table, row, kind, soft) < count for kind, count in asked(ask)):
         return TAKEN
+    if (whole or shares) and sum(card.free(0) for card in cards) < table.opaque[row]:
+        return TAKEN
     if place(table, row, whole, shares, ask.memory, soft) is not None:
         return FITS
     if place(table, row, whole, 0, ask.memory, soft) is None:

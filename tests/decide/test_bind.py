@@ -5,7 +5,7 @@ import json
 import pytest
 
 from extender.cluster.assignment import Cards
-from extender.cluster.events import Claimed, Outcome, Reserved, Settled
+from extender.cluster.events import Claimed, Event, NodeSeen, Outcome, PodSeen, Reserved, Settled
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.decide.bind import AlreadyBound, Granted, Veto, describe, seat_pod
@@ -70,7 +70,11 @@ def test_an_instance_that_is_called_gpu_is_charged_as_the_instance_that_it_is() 
 def test_a_gpu_of_a_time_sliced_node_is_a_share() -> None:
     labels = {"nvidia.com/gpu.product": "T4-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
     state = book(node("n0", {GPU: "8"}, labels=labels, replicas=4))
-    assert record(state, pod("p", {GPU: "1"})) == {"units": 0.25, "containers": {"main": {"shared": [0]}}}
+    assert record(state, pod("p", {GPU: "1"})) == {
+        "units": 0.25,
+        "containers": {"main": {"shared": [0]}},
+        "memory": 0,
+    }
 
 
 def test_init_containers_use_the_cards_that_the_apps_get_later_and_sidecars_keep_theirs() -> None:
@@ -164,6 +168,24 @@ def test_an_uncertain_seat_is_written_again_with_the_same_record_and_no_second_c
     state.apply(Reserved(asking, "n0", kept))
     state.apply(Settled("uid-p", Outcome.UNKNOWN))
     assert decide(state, asking, "n0") == Granted(kept)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        NodeSeen(node("n0", {GPU: "1", SHARED: "4"}, capacity={GPU: "4", SHARED: "4"}, replicas=4)),
+        NodeSeen(node("n0", {SHARED: "8"}, replicas=4)),
+        NodeSeen(node("n0", {GPU: "lots"})),
+        PodSeen(pod("foreign", {GPU: "1"}, at="n0")),
+    ],
+)
+def test_an_uncertain_seat_on_a_node_that_changed_meanwhile_is_not_written_again(change: Event) -> None:
+    state = book(node("n0", {GPU: "2"}))
+    asking = pod("p", {GPU: "2"})
+    state.apply(Reserved(asking, "n0", record_of(gpu=(0, 1), units=2.0)))
+    state.apply(Settled("uid-p", Outcome.UNKNOWN))
+    state.apply(change)
+    assert "which has changed since" in reason(state, asking)
 
 
 def test_what_a_pod_asks_for_in_words() -> None:

@@ -133,7 +133,8 @@ def test_pods_whose_binding_is_not_known_are_not_added() -> None:
 
 
 def test_a_victim_named_twice_gives_back_its_cards_once() -> None:
-    state = book(node("n0", {GPU: "2"}), pods=[on("a", 0), on("b", 1, priority=1_000_000)])
+    sitting = [pod("a", {GPU: "1"}, at="n0"), pod("b", {GPU: "1"}, at="n0", priority=1_000_000)]
+    state = book(node("n0", {GPU: "2"}), pods=sitting)
     assert chosen(state, TWO, {"n0": ("uid-a", "uid-a")}) == {}
 
 

@@ -93,3 +93,10 @@ def test_room_that_is_reserved_is_no_room() -> None:
     state.apply(PodSeen(refused("p")))
     state.apply(Reserved(pod("other", {GPU: "1"}), "n0", record_of(gpu=(0,))))
     assert nudged(state) == []
+
+
+def test_who_has_a_seat_is_not_woken() -> None:
+    state = nodes(2)
+    state.apply(PodSeen(refused("p")))
+    state.apply(Reserved(refused("p"), "n0", record_of(gpu=(0,))))
+    assert nudged(state) == []

@@ -227,6 +227,20 @@ def test_a_pod_that_is_gone_or_was_created_anew_is_refused_and_holds_nothing(sea
     assert seating.doors.counted("bind", "error") == 2
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_pod_that_is_over_gets_no_seat_since_nothing_would_release_it(seating: Seating, lost: bool) -> None:
+    raw = raw_pod("p", {GPU: "1"}, at="n0", phase="Succeeded")
+    seating.server.put(raw)
+    if lost:
+        seating.doors.state.apply(Claimed(pod("p", {GPU: "1"}), "n0", Cards((0,)), until=10.0))
+        seating.server.results = [LOST]
+        assert seating.bind(raw) == "no answer"
+        seating.wait(1.0)
+    else:
+        assert "is over" in seating.bind(raw)
+    assert seating.phase() is None
+
+
 def test_a_pod_that_cannot_be_read_now_is_refused(seating: Seating) -> None:
     seating.server.reachable = False
     assert "could not be read: connection refused" in seating.bind(raw_pod("p", {GPU: "1"}))
