@@ -84,7 +84,8 @@ cdef void add_slots(Table table, Py_ssize_t row, Demand demand, double* total) n
 cdef Choice weigh(Table table, Py_ssize_t row, Ask ask, bint soft, Demand demand) noexcept nogil:
     """The value of placing a pod on a row that takes it, on the best of its cards.
 
-    A share tries one card of each kind (left now, left with one share more): the lowest of equal value stays.
+    Shares try each card first, a single one but one card of each kind (left now, left then). Of equal value, the
+    lowest stays.
     """
     cdef double[MOST_CARDS] left
     cdef double[MOST_CARDS] then
@@ -121,7 +122,7 @@ cdef Choice weigh(Table table, Py_ssize_t row, Ask ask, bint soft, Demand demand
         j = 0
         while tried[j] != tried[kinds] or tried_then[j] != tried_then[kinds]:
             j += 1
-        if j < kinds:
+        if j < kinds and need.shares == 1:
             continue
         kinds += 1
         value = gain(demand, &there, need, i, left, then, before, cores) - pull

@@ -30,7 +30,7 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What a pod asks for: `num_gpu` cards and, if that is one, how many thousandths of it; `models`, if any will not do."""
+    """What a pod asks for: `num_gpu` cards, thousandths of it if that is one, of these `models` if not any."""
 
     cpu_milli: int
     memory_mib: int

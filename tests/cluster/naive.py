@@ -239,6 +239,8 @@ def fits(total: Count, pod: PodKind) -> bool:
     if (whole or shares) and declared > kind.memory * MIB:
         return False
     free = sum(not (o or s) for o, s in zip(total.owners, total.shares, strict=True)) - total.somewhere
+    if (whole or shares) and free < 0:
+        return False
     if whole > max(free, 0):
         return False
     cost = share_bytes(kind, pod)

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from _core import Ask, Table
+from _core import D1, FIRST_FIT, Ask, Demand, Table
 
 GPU, SHARED, OTHER = 0, 1, 2
 COLUMNS = {
     **dict.fromkeys(("state", "mode"), np.int8),
     **dict.fromkeys(("cards", "replicas", "opaque", "soft"), np.int32),
     "order": np.uint32,
+    **dict.fromkeys(("cpu", "cpu_used"), np.int64),
     **dict.fromkeys(("allocatable", "used", "used_soft"), np.int64),
     **dict.fromkeys(("memory", "memory_used", "memory_soft"), np.int64),
     **dict.fromkeys(("shares", "shares_soft", "exclusive", "exclusive_soft"), np.int32),
@@ -21,11 +22,13 @@ COLUMNS = {
 def columns(rows: int, cards: int, resources: int) -> dict[str, Any]:
     """The columns of an empty table, to be filled and handed to Table."""
     shapes = dict.fromkeys(("allocatable", "used", "used_soft"), (rows, resources))
-    shapes |= dict.fromkeys(list(COLUMNS)[10:], (rows, cards))
+    shapes |= dict.fromkeys(list(COLUMNS)[12:], (rows, cards))
     return {name: np.zeros(shapes.get(name, (rows,)), dtype) for name, dtype in COLUMNS.items()}
 
 
-def ask(whole: int = 0, shares: int = 0, memory: int = 0, others: dict[int, int] | None = None) -> Ask:
+def ask(
+    whole: int = 0, shares: int = 0, memory: int = 0, cpu: int = 0, others: dict[int, int] | None = None
+) -> Ask:
     counts = {GPU: whole, SHARED: shares, **(others or {})}
     counts = {kind: count for kind, count in counts.items() if count}
     return Ask(
@@ -34,6 +37,7 @@ def ask(whole: int = 0, shares: int = 0, memory: int = 0, others: dict[int, int]
         whole,
         shares,
         memory,
+        cpu,
         gpu_id=GPU if whole else -1,
         shared_id=SHARED if shares else -1,
     )
@@ -52,8 +56,10 @@ def random_table(seed: int, rows: int, cards: int) -> Table:
         "cards": random.integers(0, cards + 1, rows),
         "replicas": pick([0, 2, 3, 10]),
         "opaque": pick([0, 0, 0, 0, 1, 2]),
-        "order": random.integers(0, 4, rows),
+        "order": random.integers(0, 4, rows) << random.integers(0, 31, rows),
         "soft": pick([0, 1, 2]),
+        "cpu": pick([0, 10, 32, 96]),
+        "cpu_used": pick([0, 0, 4, 31, 96]),
         "allocatable": pick([0, 2, 4, 8, 30], 3),
         "used": pick([0, 0, 1, 2, 5], 3),
         "used_soft": pick([0, 0, 0, 1, 4], 3),
@@ -78,5 +84,36 @@ asks = st.builds(
     whole=st.sampled_from([0, 0, 1, 1, 2, 4]),
     shares=st.sampled_from([0, 0, 1, 1, 2, 7]),
     memory=st.sampled_from([0, 0, 1, 10, 40, 80, 82]),
+    cpu=st.sampled_from([0, 3, 8, 40]),
     others=st.sampled_from([{}, {}, {OTHER: 1}, {OTHER: 3}]),
+)
+
+
+def demand(*classes: tuple[int, int, float, float, float], kind: int = D1, cores: float = 0.01) -> Demand:
+    """Classes as (thousandths of a core, cards, part of a card, frequency, weight)."""
+    cpu, gpus, share, often, weight = zip(*classes, strict=True) if classes else ((),) * 5
+    return Demand(
+        kind,
+        cores,
+        np.array(cpu, np.int64),
+        np.array(gpus, np.int32),
+        np.array(share, np.float64),
+        np.array(often, np.float64),
+        np.array(weight, np.float64),
+    )
+
+
+PARTS = st.sampled_from([0.05, 0.1, 0.19, 1 / 3, 0.5, 0.81, 1.0])
+CLASSES = st.tuples(
+    st.sampled_from([0, 1, 4, 10, 40]),
+    st.sampled_from([0, 1, 1, 1, 2, 4]),
+    PARTS,
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.01, 0.3]),
+)
+demands = st.builds(
+    lambda classes, kind, cores: demand(*classes, kind=kind, cores=cores),
+    st.lists(CLASSES, max_size=6),
+    st.integers(D1, FIRST_FIT),
+    st.sampled_from([0.001, 0.004, 0.02]),
 )

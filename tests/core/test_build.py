@@ -9,7 +9,10 @@ import pytest
 
 import _core
 
-MODULES = ["allocator", "cards", "columns", "encode", "fit", "mig", "names", "score", "topology"]
+MODULES = [
+    *("allocator", "cards", "columns", "demand", "encode", "fit", "fragmentation", "mig"),
+    *("names", "replay", "score", "topology"),
+]
 HERE = Path(_core.__file__).parent
 
 
@@ -21,7 +24,7 @@ def test_the_compiled_module_is_the_one_loaded(name: str) -> None:
 
 
 def test_the_package_exports_what_it_promises() -> None:
-    assert _core.ABI == 2
+    assert _core.ABI == 3
     assert all(hasattr(_core, name) for name in _core.__all__)
 
 

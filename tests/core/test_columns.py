@@ -56,7 +56,7 @@ def test_copy_row_can_be_changed_without_touching_the_table() -> None:
 
 def test_an_ask_is_a_copy_that_cannot_be_changed() -> None:
     resources, counts = np.array([2, 0], np.int32), np.array([3, 1], np.int64)
-    pod = Ask(resources, counts, 1, 0, 5, gpu_id=0)
+    pod = Ask(resources, counts, 1, 0, 5, 7, gpu_id=0)
     resources[:], counts[:] = 9, 9
     assert (pod.resources.tolist(), pod.counts.tolist()) == ([2, 0], [3, 1])
     assert (pod.whole, pod.shares, pod.memory, pod.gpu_id, pod.shared_id) == (1, 0, 5, 0, -1)

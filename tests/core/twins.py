@@ -5,25 +5,33 @@ by sorting, an answer by the json module.
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from _core import (
+    BEST_FIT,
     CLOSED,
     CONTENDED,
+    D1,
+    FGD,
+    FIRST_FIT,
     FITS,
     LACKING,
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
+    P1,
     TAKEN,
     UNKNOWN,
     Ask,
+    Demand,
     Table,
 )
 
 VACANT, REPLICA, INSTANCE = 1, 1, 2
-MOST_LEFT = 2**40
+PULL = {D1: 0.5, P1: 2.0, FGD: 0.0, BEST_FIT: 0.0, FIRST_FIT: 1.0}
+SLACK = 1e-9
 
 
 class Names:
@@ -114,9 +122,9 @@ def left_of(table: Table, row: int, kind: int, soft: bool) -> int:
 
 
 def place(
-    table: Table, row: int, whole: int, shares: int, declared: int, soft: bool
-) -> tuple[list[Card], list[Card], list[int]] | None:
-    """Whole cards, share cards (one per share) and opened cards; None if they do not fit."""
+    table: Table, row: int, whole: int, shares: int, declared: int, soft: bool, first: int | None = None
+) -> tuple[list[Card], list[Card]] | None:
+    """Whole cards and share cards (one per share); None if they do not fit. `first` is taken before any other."""
     cards, replicas = cards_on(table, row, soft), int(table.replicas[row])
     free = [card for card in cards if card.free(declared)]
     known_free = len(free) - int(table.opaque[row])
@@ -124,10 +132,15 @@ def place(
         return None
     fresh = free[whole : max(known_free, whole)]
     shared = [card for card in cards if card.shares > 0]
-    seats, opened = [], []
+    seats = []
     for _ in range(shares):
         candidates = [card for card in shared if card.takes(replicas, declared)]
-        if candidates:
+        preferred = [card for card in cards if card.index == first and card.takes(replicas, declared)]
+        if preferred:
+            seat = preferred[0]
+            if seat not in shared:
+                shared.append(seat)
+        elif candidates:
             seat = min(candidates, key=lambda card: preference(card, replicas, declared))
         else:
             openable = [card for card in fresh if card not in shared and card.takes(replicas, declared)]
@@ -135,10 +148,9 @@ def place(
                 return None
             seat = openable[0]
             shared.append(seat)
-            opened.append(seat.index)
         seat.take(replicas, declared)
         seats.append(seat)
-    return free[:whole], seats, opened
+    return free[:whole], seats
 
 
 def preference(card: Card, replicas: int, declared: int) -> tuple[bool, int, int]:
@@ -183,47 +195,132 @@ def fit(table: Table, rows: Sequence[int], ask: Ask) -> list[int]:
     return codes
 
 
-def seat(table: Table, row: int, ask: Ask, soft: bool) -> tuple[list[int], list[int]]:
+def seat(table: Table, row: int, ask: Ask, soft: bool, first: int | None) -> tuple[list[int], list[int]]:
     if judge(table, row, ask, soft) != FITS:
         raise ValueError(row)
-    placed = place(table, row, *need_on(table, row, ask), ask.memory, soft)
+    placed = place(table, row, *need_on(table, row, ask), ask.memory, soft, first)
     assert placed is not None
     return [card.index for card in placed[0]], [card.index for card in placed[1]]
 
 
-def score(table: Table, rows: Sequence[int], codes: Sequence[int], ask: Ask) -> list[int]:
+def part_left(card: Card, replicas: int) -> float:
+    if card.owners or card.shares >= replicas:
+        return 0.0
+    of_memory = card.left / card.memory if card.memory else 1.0
+    return max(min((replicas - card.shares) / replicas, of_memory), 0.0)
+
+
+def parts_left(table: Table, row: int, soft: bool) -> list[float]:
+    cards = cards_on(table, row, soft)
+    free = [card.index for card in cards if card.free(0)]
+    known_free = free[: max(len(free) - int(table.opaque[row]), 0)]
     return [
-        -waste(table, row, ask, soft=code == FITS and table.soft[row] > 0) if code <= CONTENDED else 0
+        float(card.index in known_free) if card.index in free else part_left(card, int(table.replicas[row]))
+        for card in cards
+    ]
+
+
+@dataclass
+class Room:
+    """What is left of a row: parts of its cards, thousandths of a core, and whether its cards are shared at all."""
+
+    parts: list[float]
+    cores: int
+    sharing: bool
+
+    def fits(self, cpu: int, gpus: int, share: float) -> int:
+        if gpus == 0 or (share < 1 and not self.sharing):
+            return 0
+        shares = sum(math.floor(part / share + SLACK) for part in self.parts)
+        return min(shares // gpus, self.cores // cpu if cpu else shares)
+
+    def stranded(self, cpu: int, gpus: int, share: float) -> float:
+        if self.fits(cpu, gpus, share) == 0:
+            return sum(self.parts)
+        return sum(part for part in self.parts if part < share - SLACK)
+
+    def worth(self, demand: Demand) -> float:
+        total = sum(self.parts)
+        if demand.kind == BEST_FIT:
+            return -50.0 * (self.cores / 128_000 + total / 8)
+        usable = min(total, self.cores / 1000 / float(demand.cores))
+        classes = list(zip(demand.cpu.tolist(), demand.gpus.tolist(), demand.share.tolist(), strict=True))
+        lost: float = sum(p * self.stranded(*each) for p, each in zip(demand.often, classes, strict=True))
+        capacity: float = sum(w * self.fits(*each) for w, each in zip(demand.weight, classes, strict=True))
+        if demand.kind == P1:
+            return usable
+        return capacity - lost + (usable if demand.kind == D1 else 0.0)
+
+
+def slots(table: Table, demand: Demand) -> list[int]:
+    classes = list(zip(demand.cpu.tolist(), demand.gpus.tolist(), demand.share.tolist(), strict=True))
+    rooms = [room(table, row, soft=False) for row in range(table.rows) if table.state[row] == 0]
+    return [sum(each.fits(*shape) for each in rooms) for shape in classes]
+
+
+def room(table: Table, row: int, soft: bool) -> Room:
+    cores = max(int(table.cpu[row] - table.cpu_used[row]), 0)
+    return Room(parts_left(table, row, soft), cores, bool(table.replicas[row] > 0))
+
+
+def value(table: Table, row: int, ask: Ask, soft: bool, demand: Demand, first: int | None) -> float:
+    """What the row's worth changes by, its first share on card `first`."""
+    if demand.kind == FIRST_FIT:
+        return 0.0
+    placed = place(table, row, *need_on(table, row, ask), ask.memory, soft, first)
+    assert placed is not None
+    before = room(table, row, soft)
+    after = Room(
+        list(before.parts), max(int(table.cpu[row] - table.cpu_used[row]) - ask.cpu, 0), before.sharing
+    )
+    for card in placed[0]:
+        after.parts[card.index] = 0.0
+    for card in placed[1]:
+        after.parts[card.index] = part_left(card, int(table.replicas[row]))
+    if demand.kind == BEST_FIT:
+        return after.worth(demand)
+    gain = after.worth(demand) - before.worth(demand)
+    return int(100 / (1 + math.exp(-gain))) if demand.kind == FGD else gain
+
+
+def values(table: Table, row: int, ask: Ask, soft: bool, demand: Demand) -> dict[int | None, float]:
+    """The value by card for the first share, where that is chosen by value; under None where it is not."""
+    whole, shares = need_on(table, row, ask)
+    if not shares or demand.kind not in (D1, FGD):
+        return {None: value(table, row, ask, soft, demand, None)}
+    cards, replicas = cards_on(table, row, soft), int(table.replicas[row])
+    free = [card.index for card in cards if card.free(ask.memory)]
+    openable = free[whole : max(len(free) - int(table.opaque[row]), whole)]
+    return {
+        card.index: value(table, row, ask, soft, demand, card.index)
+        for card in cards
+        if card.takes(replicas, ask.memory) and (card.index in openable or card.index not in free)
+    }
+
+
+def score(table: Table, rows: Sequence[int], codes: Sequence[int], ask: Ask, demand: Demand) -> list[float]:
+    return [
+        points(table, row, ask, code == FITS and table.soft[row] > 0, demand) if code <= CONTENDED else 0.0
         for row, code in zip(rows, codes, strict=True)
     ]
 
 
-def waste(table: Table, row: int, ask: Ask, soft: bool) -> int:
-    need = need_on(table, row, ask)
-    placed = place(table, row, *need, ask.memory, soft)
-    assert placed is not None
-    whole, seats, opened = placed
-    free = sum(card.free(0) for card in cards_on(table, row, soft))
-    free_left = free - int(table.opaque[row]) - len(whole) - len(opened)
-    total = 1000 * free_left if whole else 0
-    if seats:
-        last, replicas = seats[-1], int(table.replicas[row])
-        left, size = (max(last.left, 0), last.memory) if last.memory else (replicas - last.shares, replicas)
-        total += 1000 * left // size
-    if opened:
-        total += 1000 + 1000 * free_left
-    for kind, count in asked(ask):
-        if kind != ask.shared_id and (kind != ask.gpu_id or table.mode[row] == INSTANCE):
-            total += 1000 * min(left_of(table, row, kind, soft) - count, MOST_LEFT)
-    return total
+def points(table: Table, row: int, ask: Ask, soft: bool, demand: Demand) -> float:
+    found = max(values(table, row, ask, soft, demand).values())
+    left = sum(
+        (left_of(table, row, kind, soft) - count) / max(int(table.allocatable[row, kind]), 1)
+        for kind, count in asked(ask)
+        if kind != ask.shared_id and (kind != ask.gpu_id or table.mode[row] == INSTANCE)
+    )
+    return found - left - PULL[demand.kind] * int(table.order[row]) / 2**32
 
 
-def best(codes: Sequence[int], scores: Sequence[int], order: Sequence[int], k: int) -> list[int]:
+def best(codes: Sequence[int], scores: Sequence[float], order: Sequence[int], k: int) -> list[int]:
     able = [at for at, code in enumerate(codes) if code in (FITS, CONTENDED)]
     return sorted(able, key=lambda at: (codes[at], -scores[at], order[at], at))[:k]
 
 
-def grade(codes: Sequence[int], scores: Sequence[int], ranked: Sequence[int]) -> list[int]:
+def grade(codes: Sequence[int], scores: Sequence[float], ranked: Sequence[int]) -> list[int]:
     if not ranked:
         return [0] * len(codes)
     highest = scores[ranked[0]]
@@ -235,7 +332,7 @@ def grade(codes: Sequence[int], scores: Sequence[int], ranked: Sequence[int]) ->
         elif code != FITS:
             grades.append(0)
         else:
-            grades.append(9 if points >= highest else 9 * (points - lowest) // (highest - lowest))
+            grades.append(9 if points >= highest else int(9 * (points - lowest) / (highest - lowest)))
     return grades
 
 
