@@ -99,6 +99,42 @@ def trace(**options: Any) -> list[Case]:
 
 
 @main.command()
+@click.option(
+    "--traces",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of the openb lists of nodes and pods; without it, the default list from here.",
+)
+@click.option(
+    "--trace", multiple=True, metavar="NAME", help="A pod list in --traces; repeatable. [default: all]"
+)
+@click.option(
+    "--seeds", default=10, show_default=True, type=click.IntRange(1), help="Fills, from seed 42 on."
+)
+@click.option(
+    "--score", type=click.Choice(["d1", "p1", "fgd", "bestfit", "firstfit"]), help="Fill by this score only."
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="PNG or SVG.")
+@reported
+def placement(**options: Any) -> list[Case]:
+    """GPUs that stay unused when openb's pods fill openb's nodes, beside FGD, best fit and first fit."""
+    from bench.cases import placement
+
+    if options["trace"] and not options["traces"]:
+        raise click.UsageError("--trace names a list in the folder --traces; give both.")
+    return [functools.partial(placement.run, _say("placement"), **options)]
+
+
+@main.command()
+@reported
+def kernels() -> list[Case]:
+    """What one placement costs on 5,000 nodes of 8 GPUs, beside the same in numpy, and a whole fill of openb."""
+    from bench.cases import kernels
+
+    return [functools.partial(kernels.run, _say("kernels"))]
+
+
+@main.command()
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs per kind of node.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A PNG or SVG of it."
@@ -126,9 +162,9 @@ def mig(**options: Any) -> list[Case]:
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import latency, mig, sync, throughput, topology, trace
+    from bench.cases import kernels, latency, mig, placement, sync, throughput, topology, trace
 
-    cases = (latency, sync, throughput, trace, mig, topology)
+    cases = (latency, sync, throughput, trace, placement, mig, topology, kernels)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from _core import BEST_FIT, D1, FGD, FIRST_FIT, P1, Ask, Demand, Replay, Table
 from bench.openb import NodeShape, PodShape
 from extender.cluster.columns import Columns
-from extender.cluster.mix import Mix, Shape
+from extender.cluster.mix import REFRESH, Mix, Shape
 
 SCORES = {"d1": D1, "p1": P1, "fgd": FGD, "bestfit": BEST_FIT, "firstfit": FIRST_FIT}
 MILLI = 1000
@@ -137,7 +137,7 @@ def replayed(
     *,
     mix: Mix,
     learn: bool = False,
-    refresh: int = 200,
+    refresh: int = REFRESH,
     sample: int = 0,
     graded: bool = False,
     random_ties: bool = False,

@@ -88,6 +88,12 @@ def pods_from(traces: Path, trace: str = "default") -> list[PodShape]:
         return [_pod(row) for row in listed]
 
 
+def traces_in(traces: Path) -> list[str]:
+    """The names of the pod lists in the folder, the default one first."""
+    names = (path.stem.removeprefix("openb_pod_list_") for path in traces.glob("openb_pod_list_*.csv"))
+    return sorted(names, key=lambda name: (name != "default", name))
+
+
 @contextlib.contextmanager
 def _reading(path: Path, what: str) -> Iterator[None]:
     try:
