@@ -4,8 +4,6 @@
 
 from math import isfinite
 
-import numpy as np
-
 from _core.columns cimport exact, whole_number
 
 cdef class Demand:

@@ -8,8 +8,7 @@ whether a pod may go somewhere: that is `fit`.
 
 import numpy as np
 
-from libc.math cimport INFINITY
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, uint32_t
 
 from _core.columns cimport INSTANCE, Ask, Table, exact, indices, known_resources, whole_number
 from _core.demand cimport Demand
@@ -116,7 +115,7 @@ def best(codes, scores, order, k):
 
 
 cdef Py_ssize_t rank(const int8_t[::1] codes, const double[::1] scores, const uint32_t[::1] order,
-                      int32_t[::1] heap) noexcept nogil:
+                     int32_t[::1] heap) noexcept nogil:
     """Fill `heap` with the best positions, sorted; the root is the worst one kept while it fills."""
     cdef Py_ssize_t i, size = 0, most = heap.shape[0]
     cdef int32_t last
@@ -212,7 +211,7 @@ def grade(codes, scores, ranked):
 
 
 cdef void grade_all(const int8_t[::1] codes, const double[::1] scores, Py_ssize_t top,
-                 int8_t[::1] grades) noexcept nogil:
+                    int8_t[::1] grades) noexcept nogil:
     cdef Py_ssize_t i
     cdef double highest = scores[top], lowest = highest
     for i in range(codes.shape[0]):

@@ -1,4 +1,4 @@
-"""The short form of `bench placement` and `bench kernels`: the same replays with fewer seeds, bounds that best fit misses."""
+"""The short form of `bench placement` and `bench kernels`: fewer seeds, and bounds that best fit misses."""
 
 from __future__ import annotations
 
