@@ -17,10 +17,14 @@ from extender.wire.devices import ContainerDevices, Devices, decode
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """`whole`: cards held alone; `shared`: one entry per replica, so a card may occur twice."""
+    """`whole`: cards held alone; `shared`: one entry per replica, so a card may occur twice.
+
+    `memory`: bytes per replica that the Binding recorded; None where it recorded none.
+    """
 
     whole: tuple[int, ...] = ()
     shared: tuple[int, ...] = ()
+    memory: int | None = None
 
 
 def split(request: Request, mode: Mode) -> tuple[int, int]:
@@ -90,7 +94,7 @@ def _recall(text: str, request: Request, mode: Mode, cards: int, replicas: int) 
         return None
     if any(count > replicas for count in shares.values()):
         return None
-    return Cards(tuple(sorted(held)), tuple(sorted(shares.elements())))
+    return Cards(tuple(sorted(held)), tuple(sorted(shares.elements())), devices.memory)
 
 
 def _parts(need: Need, mode: Mode) -> tuple[int, int, dict[str, int]]:

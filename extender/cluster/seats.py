@@ -42,7 +42,14 @@ class Seat:
     fault: str = ""
     """Why the pod's spec cannot be read; its node is closed while it is there."""
     memory_unknown: bool = False
-    """It declared GPU memory that cannot be read: each of its replicas is charged as all memory of a card."""
+    """The GPU memory that it declares cannot be read."""
+
+    @property
+    def declared(self) -> int | None:
+        """Bytes per replica: as the Binding recorded, else as the pod declares; None (all of a card) if unreadable."""
+        if self.cards is not None and self.cards.memory is not None:
+            return self.cards.memory
+        return None if self.memory_unknown else self.request.gpu_memory
 
     def is_like(self, other: "Seat") -> bool:
         """Whether both weigh the same on the same node."""
@@ -66,11 +73,13 @@ class SoftClaim:
     until: float
 
 
-def share_cost(arrays: Columns | Table, row: int, card: int, request: Request) -> int:
-    """Bytes that one replica costs on a card: what it declares, at least its part of the card (0: memory unknown)."""
+def share_cost(arrays: Columns | Table, row: int, card: int, declared: int | None) -> int:
+    """Bytes that one replica costs on a card: what it declares (None: all), at least its part (0: memory unknown)."""
     memory = int(arrays.memory[row, card])
     replicas = int(arrays.replicas[row])
-    return max(request.gpu_memory, memory // replicas if replicas else memory) if memory else 0
+    if declared is None:
+        return memory
+    return max(declared, memory // replicas if replicas else memory) if memory else 0
 
 
 def charge(
@@ -109,7 +118,7 @@ def charge_devices(
         shares = Counter(cards.shared)
     for card, count in shares.items():
         memory = int(arrays.memory[row, card])
-        cost = memory if seat.memory_unknown else share_cost(arrays, row, card, request)
+        cost = share_cost(arrays, row, card, seat.declared)
         arrays.shares[row, card] += sign * count
         # One pod holds at most all of a card, whatever it declares; this keeps sums within 64 bits, too.
         arrays.memory_used[row, card] += sign * min(count * cost, memory)
@@ -125,4 +134,4 @@ def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], s
         columns.exclusive_soft[row, card] += sign
     for card in claim.cards.shared:
         columns.shares_soft[row, card] += sign
-        columns.memory_soft[row, card] += sign * share_cost(columns, row, card, claim.request)
+        columns.memory_soft[row, card] += sign * share_cost(columns, row, card, claim.request.gpu_memory)

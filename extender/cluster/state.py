@@ -9,7 +9,6 @@ import contextlib
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedRe
 from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, is_over, request_of
 from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
 from extender.cluster.snapshot import Snapshot, Waiting
-from extender.wire.devices import ANNOTATION, decode
+from extender.wire.devices import ANNOTATION
 from extender.wire.objects import Pod
 
 
@@ -212,7 +211,7 @@ class ClusterState:
         inventory = self._inventories[seat.node]
         if seat.request.devices:
             seat.cards = recall(seat.record, seat.request, inventory)
-            if seat.cards is None or seat.memory_unknown:
+            if seat.cards is None or seat.declared is None:
                 self._worst_case.add(seat.uid)
             else:
                 self._worst_case.discard(seat.uid)
@@ -415,13 +414,8 @@ def _asks_devices(pod: Pod) -> bool:
 def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> Seat:
     """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
     memory_unknown = False
-    devices = decode(record) if record else None
-    recorded = devices.memory if devices else None
     try:
-        # What the Binding recorded holds, whatever the pod declares since.
-        request = request_of(pod, declared=recorded is None)
-        if recorded is not None:
-            request = replace(request, gpu_memory=recorded)
+        request = request_of(pod)
     except RequestError:
         try:
             request, memory_unknown = request_of(pod, declared=False), True

@@ -221,7 +221,8 @@ def count(kind: NodeKind, sitting: Iterable[Sitting]) -> Count:
             per_card.update(cards_held[1])
         for card, number in per_card.items():
             total.shares[card] += number
-            cost = number * share_bytes(kind, pod.kind, pod.spoilt)
+            spoilt = pod.spoilt and (cards_held is None or '"memory"' not in (pod.record or ""))
+            cost = number * share_bytes(kind, pod.kind, spoilt)
             total.memory[card] += min(cost, kind.memory * MIB)
     return total
 
@@ -239,9 +240,7 @@ def fits(total: Count, pod: PodKind) -> bool:
     if (whole or shares) and declared > kind.memory * MIB:
         return False
     free = sum(not (o or s) for o, s in zip(total.owners, total.shares, strict=True)) - total.somewhere
-    if (whole or shares) and free < 0:
-        return False
-    if whole > max(free, 0):
+    if whole > max(free, 0) or (shares and free < 0):
         return False
     cost = share_bytes(kind, pod)
     room = max(free - whole, 0) * _room(kind.replicas, kind.memory * MIB, cost)

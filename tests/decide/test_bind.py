@@ -114,7 +114,7 @@ def test_a_granted_record_is_believed_when_it_comes_back() -> None:
     state.check()
     assert not state.snapshot().worst_case
     # The overhead's card 0, then the sidecar's 1 beside what main gets, 2; the shares are on the first card left.
-    assert state.snapshot().seats["uid-p"].cards == Cards((0, 1, 2), (3, 3))
+    assert state.snapshot().seats["uid-p"].cards == Cards((0, 1, 2), (3, 3), memory=0)
 
 
 def test_a_pod_without_devices_is_granted_without_a_record() -> None:
