@@ -42,8 +42,9 @@ def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: i
     if judged is None:
         codes = np.where(snapshot.table.state[rows] == OPEN, LACKING, CLOSED).astype(np.int8)
         return Placement(rows, codes, np.zeros(len(rows)), np.empty(0, np.int32))
-    codes, scores = judged.codes[rows], judged.scores[rows]
-    return Placement(rows, codes, scores, best(codes, scores, snapshot.table.order[rows], keep))
+    at = rows.astype(np.intp)  # numpy gathers by its own index type at twice the speed
+    codes, scores = judged.codes[at], judged.scores[at]
+    return Placement(rows, codes, scores, best(codes, scores, snapshot.table.order[at], keep))
 
 
 def fits(table: Table, row: int, ask: Ask) -> int:

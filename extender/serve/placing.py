@@ -71,9 +71,9 @@ class PlaceDoor:
         if not request.devices:
             _listed(args.node_names)
             return "kept", filter_result(args.node_names, b"{}", b"{}")
-        rows, strangers = self._book.snapshot().index.lookup(args.node_names)
-        self._book.apply(Unclaimed(pod.metadata.uid))
         snapshot = self._book.snapshot()
+        rows, strangers = snapshot.index.lookup(args.node_names)
+        snapshot = self._unclaimed(snapshot, pod)
         placement = filter_nodes(snapshot, pod.metadata.uid, request, rows, self._config.filter.keep)
         kept = placement.kept
         if not len(kept):
@@ -107,9 +107,9 @@ class PlaceDoor:
         if not request.devices:
             return b"[]"
         uid = args.pod.metadata.uid
-        rows, _ = self._book.snapshot().index.lookup(args.node_names)
-        self._book.apply(Unclaimed(uid))
         snapshot = self._book.snapshot()
+        rows, _ = snapshot.index.lookup(args.node_names)
+        snapshot = self._unclaimed(snapshot, args.pod)
         placement, grades = grade_nodes(snapshot, uid, request, rows)
         answer = priorities_json(snapshot.index, rows, grades)
         best = self._claim(args.pod, request, snapshot, placement)
@@ -132,6 +132,13 @@ class PlaceDoor:
         log.info("preempt", pod=_named(args.pod), candidates=len(args.victims), nodes=len(victims))
         self._metrics.decided("preempt", "answered", time.perf_counter() - started)
         return preemption_result(victims)
+
+    def _unclaimed(self, snapshot: Snapshot, pod: Pod) -> Snapshot:
+        """The book without the pod's own soft claim, which would make its best node look taken."""
+        if pod.metadata.uid not in snapshot.claims:
+            return snapshot
+        self._book.apply(Unclaimed(pod.metadata.uid))
+        return self._book.snapshot()
 
     def _claim(self, pod: Pod, request: Request, snapshot: Snapshot, placement: Placement) -> str | None:
         """Leave a soft claim where the pod will probably sit, so that a burst does not aim at one card."""
