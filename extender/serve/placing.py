@@ -171,11 +171,11 @@ def _refused(snapshot: Snapshot, placement: Placement, strangers: list[str]) -> 
     return filter_result(b"[]", failed, failures_json(snapshot.index, rows, codes, _FRAGMENTS, _UNRESOLVABLE))
 
 
-def _refused_everywhere(names: bytes, reason: str) -> bytes:
+def _refused_everywhere(names: memoryview, reason: str) -> bytes:
     return filter_result(b"[]", b"{}", msgspec.json.encode(dict.fromkeys(_listed(names), reason)))
 
 
-def _listed(names: bytes) -> list[str]:
+def _listed(names: memoryview) -> list[str]:
     try:
         return msgspec.json.decode(names, type=list[str])
     except msgspec.MsgspecError as error:

@@ -26,7 +26,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):
     """Request of Filter and Prioritize."""
 
     pod: Pod
-    node_names: bytes
+    node_names: memoryview
     """The JSON array of node names as it was sent; its elements are not looked at here."""
 
 
@@ -81,9 +81,9 @@ def decode_args(body: bytes) -> ExtenderArgs:
             "NodeNames is missing or null, and a list of names is expected: "
             "kvitej needs `nodeCacheCapable: true` in the scheduler's extender entry"
         )
-    node_names = bytes(names)
-    if not node_names.startswith(b"["):
-        raise WireError(f"NodeNames: expected a list of names, got {_shown(node_names)}")
+    node_names = memoryview(names)
+    if node_names[:1].tobytes() != b"[":
+        raise WireError(f"NodeNames: expected a list of names, got {_shown(bytes(node_names))}")
     return ExtenderArgs(pod=_pod(fields), node_names=node_names)
 
 
@@ -129,7 +129,7 @@ def decode_preemption(body: bytes) -> PreemptionArgs:
     )
 
 
-def filter_result(node_names_json: bytes, failed_json: bytes, unresolvable_json: bytes) -> bytes:
+def filter_result(node_names_json: bytes | memoryview, failed_json: bytes, unresolvable_json: bytes) -> bytes:
     """Answer of Filter from a JSON array of names and two JSON objects of reasons by node name."""
     return _filter_result(node_names_json, failed_json, unresolvable_json, b'""')
 
@@ -159,7 +159,7 @@ def preemption_result(victims: Mapping[str, Victims]) -> bytes:
     )
 
 
-def _filter_result(node_names: bytes, failed: bytes, unresolvable: bytes, error: bytes) -> bytes:
+def _filter_result(node_names: bytes | memoryview, failed: bytes, unresolvable: bytes, error: bytes) -> bytes:
     return b"".join(
         (
             b'{"Nodes":null,"NodeNames":',
