@@ -30,7 +30,7 @@ from _core.fragmentation import slots
 from _core.mig import Slices, place_dynamic, replay_dynamic, score_static
 from _core.names import NameIndex
 from _core.replay import Replay
-from _core.score import best, grade, score
+from _core.score import best, grade, renew, score
 from _core.topology import Sets, connect
 
 ABI = 3
@@ -68,6 +68,7 @@ __all__ = [
     "names_json",
     "place_dynamic",
     "priorities_json",
+    "renew",
     "replay_dynamic",
     "score",
     "score_static",

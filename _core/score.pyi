@@ -7,6 +7,15 @@ from _core.demand import Demand
 def score(
     table: Table, rows: NDArray[np.int32], codes: NDArray[np.int8], ask: Ask, demand: Demand
 ) -> NDArray[np.float64]: ...
+def renew(
+    table: Table,
+    versions: NDArray[np.int64],
+    seen: NDArray[np.int64],
+    codes: NDArray[np.int8],
+    scores: NDArray[np.float64],
+    ask: Ask,
+    demand: Demand,
+) -> None: ...
 def best(
     codes: NDArray[np.int8], scores: NDArray[np.float64], order: NDArray[np.uint32], k: int
 ) -> NDArray[np.int32]: ...

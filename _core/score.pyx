@@ -8,11 +8,11 @@ whether a pod may go somewhere: that is `fit`.
 
 import numpy as np
 
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, uint32_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
 
 from _core.columns cimport INSTANCE, Ask, Table, exact, indices, known_resources, whole_number
 from _core.demand cimport Demand
-from _core.fit cimport CONTENDED, FITS
+from _core.fit cimport CONTENDED, FITS, verdict
 from _core.fragmentation cimport weigh
 
 
@@ -75,6 +75,42 @@ cdef double others_left(Table table, Py_ssize_t row, Ask ask, bint soft) noexcep
             left -= table.used_soft[row, kind]
         total += left / max(offered, 1)
     return total
+
+
+def renew(Table table not None, versions, seen, codes, scores, Ask ask not None, Demand demand not None):
+    """Judge and score, in place, the rows whose version is not the one seen; then it is.
+
+    Parameters
+    ----------
+    table : Table
+    versions : int64[N]
+        By row of the table, what it is now.
+    seen : int64[N]
+        The version of the row that `codes` and `scores` tell of.
+    codes : int8[N]
+        What `fit` says of the row.
+    scores : float64[N]
+        What `score` says of it.
+    ask : Ask
+    demand : Demand
+
+    Raises
+    ------
+    ValueError
+        If the arrays do not have an entry per row, or a resource is not in the table.
+    """
+    cdef Py_ssize_t i, n = table.rows
+    cdef const int64_t[::1] now = exact(versions, "versions", "int64", (n,))
+    cdef int64_t[::1] then = exact(seen, "seen", "int64", (n,))
+    cdef int8_t[::1] fits = exact(codes, "codes", "int8", (n,))
+    cdef double[::1] worth = exact(scores, "scores", "float64", (n,))
+    known_resources(table, ask)
+    with nogil:
+        for i in range(n):
+            if then[i] != now[i]:
+                fits[i] = verdict(table, i, ask)
+                worth[i] = points(table, i, fits[i], ask, demand)
+                then[i] = now[i]
 
 
 def best(codes, scores, order, k):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import Ask, Demand, fit, score
+from _core import Ask, Demand, renew
 from extender.cluster.columns import Columns
 
 ASKS = 64
@@ -45,12 +45,7 @@ class Judgements:
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(id(ask))
-        stale = np.flatnonzero(kept.seen != columns.version).astype(np.int32)
-        if len(stale):
-            codes = fit(columns.table, stale, ask)
-            kept.codes[stale] = codes
-            kept.scores[stale] = score(columns.table, stale, codes, ask, demand)
-            kept.seen[stale] = columns.version[stale]
+        renew(columns.table, columns.version, kept.seen, kept.codes, kept.scores, ask, demand)
         return kept
 
     def kept(self) -> list[Judgement]:

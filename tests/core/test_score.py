@@ -19,6 +19,7 @@ from _core import (
     best,
     fit,
     grade,
+    renew,
     score,
     slots,
 )
@@ -37,6 +38,22 @@ def test_score_is_what_its_twin_says(table: Table, pod: Ask, mix: Demand) -> Non
     assert score(table, rows, codes, pod, mix).tolist() == pytest.approx(
         expected, rel=0, abs=1.0 if mix.kind == FGD else 1e-9
     )
+
+
+@given(tables, asks, demands, st.data())
+def test_rows_are_renewed_where_their_version_was_not_seen(
+    table: Table, pod: Ask, mix: Demand, data: st.DataObject
+) -> None:
+    rows = np.arange(table.rows, dtype=np.int32)
+    versions = np.arange(table.rows, dtype=np.int64)
+    old = np.array(data.draw(st.lists(st.booleans(), min_size=table.rows, max_size=table.rows)), bool)
+    seen = np.where(old, -1, versions)
+    codes, scores = np.full(table.rows, 77, np.int8), np.full(table.rows, 0.5)
+    renew(table, versions, seen, codes, scores, pod, mix)
+    fresh = fit(table, rows, pod)
+    assert codes.tolist() == np.where(old, fresh, 77).tolist()
+    assert scores.tolist() == np.where(old, score(table, rows, fresh, pod, mix), 0.5).tolist()
+    assert seen.tolist() == versions.tolist()
 
 
 @given(tables, demands)
