@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
-from extender.cluster.events import NodeSeen, PodSeen
+from extender.cluster.assignment import Cards
+from extender.cluster.events import Claimed, NodeSeen, PodSeen
+from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.schedulerconfig import managed_resources
 from extender.wire.devices import ContainerDevices, Devices, encode
@@ -134,3 +136,8 @@ def preemption_body(raw: Json, victims: Mapping[str, Iterable[str]]) -> bytes:
 def record_of(*, gpu: tuple[int, ...] = (), shared: tuple[int, ...] = (), units: float = 1.0) -> str:
     """The annotation's value for a pod whose container `main` holds these cards."""
     return encode(Devices(units, {"main": ContainerDevices(gpu, shared)}))
+
+
+def claimed(pod: Pod, node: str, cards: Cards, until: float) -> Claimed:
+    """Filter expects the pod there."""
+    return Claimed(pod, request_of(pod), node, cards, until)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from extender.cluster.assignment import Cards
+from extender.cluster.request import Request
 from extender.wire.objects import Node, Pod
 
 
@@ -46,6 +47,7 @@ class Claimed:
     """Filter expects the pod on these cards: lowers the node's rank for others until `until` or its Bind."""
 
     pod: Pod
+    request: Request
     node: str
     cards: Cards
     until: float

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from _core import Ask, Demand, NameIndex, fit, score
-from extender.cluster.assignment import Cards, recall
+from extender.cluster.assignment import recall
 from extender.cluster.columns import CLOSED, OPEN, Columns
 from extender.cluster.events import (
     Claimed,
@@ -101,8 +101,8 @@ class ClusterState:
                 return self._node_seen(inventory_of(node, fault))
             case NodeGone(name):
                 self._node_gone(name)
-            case Claimed(pod, node, cards, until):
-                self._claim(pod, node, cards, until)
+            case Claimed(pod, request, node, cards, until):
+                self._claim(pod.metadata.uid, SoftClaim(node, pod, request, cards, until))
             case Unclaimed(uid):
                 self._drop_claim(uid)
             case Nudged(uids):
@@ -264,12 +264,10 @@ class ClusterState:
 
     # soft claims
 
-    def _claim(self, pod: Pod, node: str, cards: Cards, until: float) -> None:
-        uid = pod.metadata.uid
+    def _claim(self, uid: str, claim: SoftClaim) -> None:
         self._drop_claim(uid)
-        row = self._index.get(node)
+        row = self._index.get(claim.node)
         if row >= 0 and uid not in self._seats:
-            claim = SoftClaim(node, pod, request_of(pod), cards, until)
             self._claims[uid] = claim
             hold(self._columns, row, claim, self._ids, 1)
 

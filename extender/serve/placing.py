@@ -149,7 +149,7 @@ class PlaceDoor:
             return None
         if self._config.claims.soft > 0:
             until = time.monotonic() + self._config.claims.soft
-            self._book.apply(Claimed(pod, expected.node, expected.cards, until))
+            self._book.apply(Claimed(pod, request, expected.node, expected.cards, until))
         return expected.node
 
     def _args(self, body: bytes) -> ExtenderArgs:

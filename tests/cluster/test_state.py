@@ -8,7 +8,6 @@ import pytest
 from extender.cluster.assignment import Cards
 from extender.cluster.columns import CLOSED, OPEN
 from extender.cluster.events import (
-    Claimed,
     Elapsed,
     Event,
     NodeGone,
@@ -25,7 +24,7 @@ from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedRe
 from extender.cluster.seats import Phase
 from extender.cluster.state import ClusterState
 from extender.wire.objects import Node, Pod
-from tests.builders import GPU, SHARED, book, node, pod
+from tests.builders import GPU, SHARED, book, claimed, node, pod
 
 MIB = 2**20
 ON_0 = '{"units":1.0,"containers":{"main":{"gpu":[0]}}}'
@@ -78,7 +77,7 @@ ONE_BOUND = pod("p0", {GPU: "1", "cpu": "4", "memory": "8Gi"}, at="n0", record=O
 def test_a_pod_waits_is_claimed_reserved_bound_and_gone(state: ClusterState) -> None:
     assert happen(state, PodSeen(ONE)) == []
     assert state.snapshot().waiting.keys() == {"uid-p0"}
-    happen(state, Claimed(ONE, "n0", Cards((0,)), until=10.0))
+    happen(state, claimed(ONE, "n0", Cards((0,)), until=10.0))
     assert (held(state), column(state, "exclusive_soft"), column(state, "soft")) == ([0, 0], [1, 0], [1])
     happen(state, Reserved(ONE, "n0", ON_0))
     assert (held(state), column(state, "exclusive_soft"), phase(state)) == ([1, 0], [0, 0], Phase.RESERVED)
@@ -140,7 +139,7 @@ def test_bound_elsewhere_moves_the_seat_and_a_late_refusal_leaves_it_there(state
 
 
 def test_a_pod_deleted_between_filter_and_bind_leaves_nothing(state: ClusterState) -> None:
-    happen(state, PodSeen(ONE), Claimed(ONE, "n0", Cards((0,)), 10.0), PodGone("uid-p0"))
+    happen(state, PodSeen(ONE), claimed(ONE, "n0", Cards((0,)), 10.0), PodGone("uid-p0"))
     assert (column(state, "exclusive_soft"), len(state.snapshot().claims)) == ([0, 0], 0)
     assert not state.snapshot().waiting
 
@@ -193,14 +192,14 @@ def test_pods_without_devices_neither_wait_nor_are_noticed(state: ClusterState) 
 
 
 def test_a_soft_claim_ends_in_time_at_a_new_decision_and_at_bind(state: ClusterState) -> None:
-    claim = Claimed(ONE, "n0", Cards((0,)), until=10.0)
+    claim = claimed(ONE, "n0", Cards((0,)), until=10.0)
     happen(state, claim, Elapsed(9.9))
     assert column(state, "soft") == [1]
     happen(state, Elapsed(10.0))
     assert column(state, "soft") == [0]
     happen(state, claim, Unclaimed("uid-p0"))
     assert column(state, "soft") == [0]
-    happen(state, claim, Claimed(ONE, "n1", Cards((1,)), until=10.0))
+    happen(state, claim, claimed(ONE, "n1", Cards((1,)), until=10.0))
     assert (column(state, "soft", "n0"), column(state, "exclusive_soft", "n1")) == ([0], [0, 1])
 
 
@@ -208,18 +207,18 @@ def test_a_soft_claim_of_shares_holds_their_memory() -> None:
     # A replica is 4000 / 4 = 1000 MiB, so the 1500 that are declared count.
     state = book(node("n0", {SHARED: "8"}, replicas=4, memory=4000))
     asking = pod("p0", {SHARED: "1"}, memory="1500Mi")
-    happen(state, Claimed(asking, "n0", Cards(shared=(1,)), 10.0))
+    happen(state, claimed(asking, "n0", Cards(shared=(1,)), 10.0))
     assert (column(state, "shares_soft"), column(state, "memory_soft")) == ([0, 1], [0, 1500 * MIB])
     happen(state, Unclaimed("uid-p0"))
     assert (column(state, "shares_soft"), column(state, "memory_soft")) == ([0, 0], [0, 0])
 
 
 def test_a_claim_on_a_node_that_is_gone_or_was_relabelled_is_dropped(state: ClusterState) -> None:
-    happen(state, Claimed(ONE, "n0", Cards((1,)), 10.0), NodeSeen(node("n0", {GPU: "1"})))
+    happen(state, claimed(ONE, "n0", Cards((1,)), 10.0), NodeSeen(node("n0", {GPU: "1"})))
     assert not state.snapshot().claims
-    happen(state, Claimed(ONE, "n1", Cards((1,)), 10.0), NodeGone("n1"))
+    happen(state, claimed(ONE, "n1", Cards((1,)), 10.0), NodeGone("n1"))
     assert not state.snapshot().claims
-    happen(state, Claimed(ONE, "n1", Cards((1,)), 10.0))
+    happen(state, claimed(ONE, "n1", Cards((1,)), 10.0))
     assert not state.snapshot().claims
 
 
@@ -256,7 +255,7 @@ def test_a_changed_inventory_charges_its_seats_anew(state: ClusterState) -> None
 
 
 def test_a_row_is_reused_clean(state: ClusterState) -> None:
-    happen(state, PodSeen(ONE_BOUND), Claimed(pod("p1", {GPU: "1"}), "n0", Cards((1,)), 10.0))
+    happen(state, PodSeen(ONE_BOUND), claimed(pod("p1", {GPU: "1"}), "n0", Cards((1,)), 10.0))
     happen(state, NodeGone("n0"), NodeSeen(node("n9", {SHARED: "4"}, replicas=4, memory=100)))
     assert (column(state, "exclusive", "n9"), column(state, "soft", "n9")) == ([0], [0])
 
@@ -451,7 +450,7 @@ def test_notices_are_sentences(notice: Notice, words: str) -> None:
 def test_room_grows_when_devices_are_given_back_and_not_otherwise(state: ClusterState) -> None:
     happen(state, PodSeen(ONE_BOUND), PodSeen(pod("cpu", {"cpu": "1"}, at="n0")))
     before = state.snapshot().room
-    happen(state, PodGone("uid-cpu"), PodSeen(ONE), Claimed(pod("p1", {GPU: "1"}), "n1", Cards((0,)), 1.0))
+    happen(state, PodGone("uid-cpu"), PodSeen(ONE), claimed(pod("p1", {GPU: "1"}), "n1", Cards((0,)), 1.0))
     happen(state, Elapsed(2.0), NodeSeen(node("n0", {GPU: "2"})))
     assert state.snapshot().room == before
     happen(state, PodGone("uid-p0"))

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from extender.cluster.assignment import Cards
-from extender.cluster.events import Claimed, Event, NodeSeen, Outcome, PodSeen, Reserved, Settled
+from extender.cluster.events import Event, NodeSeen, Outcome, PodSeen, Reserved, Settled
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.decide.bind import AlreadyBound, Granted, Veto, describe, seat_pod
 from extender.wire.objects import Pod
-from tests.builders import GPU, MIG, SHARED, Json, book, container, node, pod, record_of
+from tests.builders import GPU, MIG, SHARED, Json, book, claimed, container, node, pod, record_of
 
 
 def decide(state: ClusterState, asking: Pod, at: str) -> Granted | AlreadyBound | Veto:
@@ -123,7 +123,7 @@ def test_a_pod_without_devices_is_granted_without_a_record() -> None:
 
 def test_soft_claims_do_not_veto() -> None:
     state = book(node("n0", {GPU: "1"}))
-    state.apply(Claimed(pod("other", {GPU: "1"}), "n0", Cards((0,)), until=10.0))
+    state.apply(claimed(pod("other", {GPU: "1"}), "n0", Cards((0,)), until=10.0))
     assert record(state, pod("p", {GPU: "1"}))["containers"] == {"main": {"gpu": [0]}}
 
 

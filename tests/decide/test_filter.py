@@ -7,7 +7,7 @@ import pytest
 
 from _core import CLOSED, CONTENDED, FITS, LACKING, MEMORY_TAKEN, MEMORY_TOO_SMALL, MEMORY_UNKNOWN, TAKEN
 from extender.cluster.assignment import Cards
-from extender.cluster.events import Claimed, NodeSeen, Outcome, PodSeen, Reserved, Settled
+from extender.cluster.events import NodeSeen, Outcome, PodSeen, Reserved, Settled
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.decide.filter import filter_nodes
@@ -15,7 +15,7 @@ from extender.decide.place import Expected, Placement, expect, place
 from extender.decide.prioritize import grade_nodes
 from extender.decide.reasons import NAMES, SENTENCES, UNCERTAIN, UNRESOLVABLE, fragments, mask, tally
 from extender.wire.objects import Pod
-from tests.builders import GPU, MIG, SHARED, book, node, pod, record_of
+from tests.builders import GPU, MIG, SHARED, book, claimed, node, pod, record_of
 
 
 def rows_of(state: ClusterState, *names: str) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
@@ -93,7 +93,7 @@ def test_the_only_node_that_fits_is_the_best_and_where_none_fits_all_get_zero(gr
 
 def test_a_contended_node_ranks_last_but_is_kept(graded: ClusterState) -> None:
     # The one free card of "tight" is expected to go to another pod: it is the last resort now, and gets no grade.
-    graded.apply(Claimed(pod("other", {GPU: "1"}), "tight", Cards((3,)), until=10.0))
+    graded.apply(claimed(pod("other", {GPU: "1"}), "tight", Cards((3,)), until=10.0))
     asking = pod("p", {GPU: "1"})
     assert codes(graded, asking) == {"roomy": FITS, "middle": FITS, "tight": CONTENDED, "full": TAKEN}
     assert kept(graded, asking) == ["middle", "roomy", "tight"]
@@ -103,7 +103,7 @@ def test_a_contended_node_ranks_last_but_is_kept(graded: ClusterState) -> None:
 def test_soft_claims_never_make_a_node_infeasible() -> None:
     state = book(node("only", {GPU: "2"}))
     for number in range(5):
-        state.apply(Claimed(pod(f"p{number}", {GPU: "2"}), "only", Cards((0, 1)), until=10.0))
+        state.apply(claimed(pod(f"p{number}", {GPU: "2"}), "only", Cards((0, 1)), until=10.0))
     asking = pod("p", {GPU: "2"})
     assert kept(state, asking) == ["only"]
     assert grades(state, asking) == {"only": 10}
@@ -112,13 +112,13 @@ def test_soft_claims_never_make_a_node_infeasible() -> None:
 def test_a_soft_claim_moves_the_next_pod_to_another_card() -> None:
     # Two cards of four shares: the first pod is expected on card 0, and a pod of both cards sees one card left.
     state = book(node("a", {GPU: "2"}), node("b", {GPU: "2"}))
-    state.apply(Claimed(pod("first", {GPU: "2"}), "a", Cards((0, 1)), until=10.0))
+    state.apply(claimed(pod("first", {GPU: "2"}), "a", Cards((0, 1)), until=10.0))
     assert kept(state, pod("second", {GPU: "2"})) == ["b", "a"]
 
 
 def test_expected_is_the_best_with_the_cards_that_soft_claims_leave(graded: ClusterState) -> None:
     asking = request_of(pod("p", {GPU: "2"}))
-    graded.apply(Claimed(pod("other", {GPU: "1"}), "middle", Cards((0,)), until=10.0))
+    graded.apply(claimed(pod("other", {GPU: "1"}), "middle", Cards((0,)), until=10.0))
     # middle: 3 free of 8 whose cards are not known, one of them claimed softly: the next two are 1 and 2.
     found = place(graded.snapshot(), asking, rows_of(graded), 100)
     assert expect(graded.snapshot(), asking, found) == Expected("middle", Cards((1, 2)))

@@ -13,7 +13,7 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 from extender.cluster.assignment import Cards
-from extender.cluster.events import BindResult, Claimed, Elapsed, Outcome, PodSeen, Reserved, Settled
+from extender.cluster.events import BindResult, Elapsed, Outcome, PodSeen, Reserved, Settled
 from extender.config import from_mapping
 from extender.serve.app import verbs
 from extender.serve.book import Refusal
@@ -23,6 +23,7 @@ from tests.builders import (
     MIG,
     SHARED,
     binding_body,
+    claimed,
     container,
     filter_body,
     node,
@@ -89,7 +90,7 @@ def doors(**server: Any) -> Doors:
         made.see(raw)
     made.state.apply(Reserved(read_pod(PODS[-1]), "n0", record_of(gpu=(4,))))
     made.state.apply(Settled("uid-unsure", Outcome.UNKNOWN))
-    made.state.apply(Claimed(pod("other", {GPU: "1"}), "n0", Cards((5,)), until=float("inf")))
+    made.state.apply(claimed(pod("other", {GPU: "1"}), "n0", Cards((5,)), until=float("inf")))
     made.server.results = [BindResult(Outcome.REFUSED, "the test refuses")] * (2 * MANY)
     return made
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from extender.cluster.assignment import Cards
-from extender.cluster.events import BindResult, Claimed, Outcome, PodGone, PodSeen
+from extender.cluster.events import BindResult, Outcome, PodGone, PodSeen
 from extender.cluster.seats import Phase
-from tests.builders import GPU, Json, binding_body, node, pod, raw_pod, read_pod, record_of
+from tests.builders import GPU, Json, binding_body, claimed, node, pod, raw_pod, read_pod, record_of
 from tests.cluster.clock import ClockLoop
 from tests.serve.doors import Doors
 
@@ -213,7 +213,7 @@ def test_a_pod_that_is_not_known_yet_is_read(seating: Seating) -> None:
 def test_a_pod_that_filter_has_seen_is_not_read(seating: Seating) -> None:
     raw = raw_pod("p", {GPU: "1"})
     seating.server.put(raw)
-    seating.doors.state.apply(Claimed(read_pod(raw), "n1", Cards((0,)), until=10.0))
+    seating.doors.state.apply(claimed(read_pod(raw), "n1", Cards((0,)), until=10.0))
     assert seating.bind(raw) == ""
     assert (seating.server.reads, seating.doors.state.snapshot().claims) == (0, {})
 
@@ -232,7 +232,7 @@ def test_a_pod_that_is_over_gets_no_seat_since_nothing_would_release_it(seating:
     raw = raw_pod("p", {GPU: "1"}, at="n0", phase="Succeeded")
     seating.server.put(raw)
     if lost:
-        seating.doors.state.apply(Claimed(pod("p", {GPU: "1"}), "n0", Cards((0,)), until=10.0))
+        seating.doors.state.apply(claimed(pod("p", {GPU: "1"}), "n0", Cards((0,)), until=10.0))
         seating.server.results = [LOST]
         assert seating.bind(raw) == "no answer"
         seating.wait(1.0)

@@ -58,7 +58,7 @@ def refusal(decode: Callable[[bytes], object], body: bytes) -> str:
 
 def test_filter_args_of_go_keep_the_pod_and_the_raw_names() -> None:
     args = decode_args(FILTER)
-    assert args.node_names == b'["gpu-0","gpu-1","gpu-2.example.com"]'
+    assert bytes(args.node_names) == b'["gpu-0","gpu-1","gpu-2.example.com"]'
     metadata = args.pod.metadata
     assert (metadata.namespace, metadata.name) == ("team-a", "train-0")
     assert metadata.uid == "6f1d2f4e-0000-4000-8000-000000000001"
@@ -133,8 +133,8 @@ def test_node_names_as_map_keys_keep_their_case() -> None:
 
 
 def test_the_last_of_several_spellings_wins() -> None:
-    assert decode_args(b'{"NodeNames":["a"],%b,"nodenames":["b"]}' % POD).node_names == b'["b"]'
-    assert decode_args(b'{"nodeNames":["a"],%b,"NodeNames":["b"]}' % POD).node_names == b'["b"]'
+    assert bytes(decode_args(b'{"NodeNames":["a"],%b,"nodenames":["b"]}' % POD).node_names) == b'["b"]'
+    assert bytes(decode_args(b'{"nodeNames":["a"],%b,"NodeNames":["b"]}' % POD).node_names) == b'["b"]'
 
 
 @pytest.mark.parametrize(
