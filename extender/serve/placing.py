@@ -4,7 +4,9 @@ Errors travel as the protocol allows: 200 + `Error` for Filter; the other two ha
 Refusal, which becomes a status.
 """
 
+import functools
 import time
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -41,9 +43,19 @@ _RESOLVABLE = mask(SENTENCES.keys() - UNRESOLVABLE)
 
 
 class PlaceDoor:
-    """Does this node hold, and if there is a choice, which is best?"""
+    """Does this node hold, and if there is a choice, which is best?
 
-    def __init__(self, book: Book, config: Config, metrics: Metrics) -> None:
+    `later` does what may wait until the answer is on its way, which is the writing of the log.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        config: Config,
+        metrics: Metrics,
+        later: Callable[[Callable[[], object]], object] = lambda work: work(),
+    ) -> None:
+        self._later = later
         self._book = book
         self._config = config
         self._metrics = metrics
@@ -66,7 +78,7 @@ class PlaceDoor:
         try:
             request = request_of(pod)
         except RequestError as error:
-            log.info("filter: refused", pod=_named(pod), reason=str(error))
+            self._say("filter: refused", pod, reason=str(error))
             return "refused", _refused_everywhere(args.node_names, str(error))
         if not request.devices:
             _listed(args.node_names)
@@ -77,19 +89,12 @@ class PlaceDoor:
         placement = filter_nodes(snapshot, pod.metadata.uid, request, rows, self._config.filter.keep)
         kept = placement.kept
         if not len(kept):
-            log.info(
-                "filter: refused",
-                pod=_named(pod),
-                asks=describe(request),
-                nodes=len(rows),
-                **tally(placement.codes),
-            )
+            why = tally(placement.codes)
+            self._say("filter: refused", pod, asks=describe(request), nodes=len(rows), **why)
             return "refused", _refused(snapshot, placement, strangers)
         answer = filter_result(names_json(snapshot.index, kept), b"{}", b"{}")
         best = self._claim(pod, request, snapshot, placement)
-        log.info(
-            "filter", pod=_named(pod), asks=describe(request), nodes=len(rows), kept=len(kept), best=best
-        )
+        self._say("filter", pod, asks=describe(request), nodes=len(rows), kept=len(kept), best=best)
         return "kept", answer
 
     def prioritize(self, body: bytes) -> bytes:
@@ -132,6 +137,9 @@ class PlaceDoor:
         log.info("preempt", pod=_named(args.pod), candidates=len(args.victims), nodes=len(victims))
         self._metrics.decided("preempt", "answered", time.perf_counter() - started)
         return preemption_result(victims)
+
+    def _say(self, decision: str, pod: Pod, **facts: object) -> None:
+        self._later(functools.partial(log.info, decision, pod=_named(pod), **facts))
 
     def _unclaimed(self, snapshot: Snapshot, pod: Pod) -> Snapshot:
         """The book without the pod's own soft claim, which would make its best node look taken."""

@@ -97,7 +97,11 @@ async def _serve_kubernetes(
             )
 
         metrics = Metrics(book.snapshot, lambda: _watch_numbers(feed))
-        app = verbs(PlaceDoor(book, config, metrics), SeatDoor(book, writer, config, metrics, vetoed), config)
+        app = verbs(
+            PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon),
+            SeatDoor(book, writer, config, metrics, vetoed),
+            config,
+        )
         async with (
             listening(operations(book, metrics), *http) as http_at,
             listening(app, host, port) as verbs_at,
