@@ -77,7 +77,9 @@ def _measure(verbs: int, floor: int, count: int, calls: int) -> Samples:
     gc.disable()
     try:
         for shape in _kinds():
-            asking = msgspec.json.encode(_pod(shape, f"{count}-first-{shape.num_gpu}-{shape.gpu_milli}"))
+            asking = msgspec.json.encode(
+                _pod(shape, f"{count}-first-{shape.num_gpu}-{shape.gpu_milli}-{shape.cpu_milli}")
+            )
             everything = _body(asking, _as_sent(ordered, chance))
             _pair(samples[FIRST], filtering, floored, everything, floor_first=False)
         for number, shape in enumerate(_shapes(calls + WARM_UP)):
@@ -181,8 +183,9 @@ def _shapes(count: int) -> Iterator[PodShape]:
 
 
 def _kinds() -> list[PodShape]:
-    """One pod for each different ask for GPUs."""
-    return list({(shape.num_gpu, shape.gpu_milli): shape for shape in _shapes(10_000)}.values())
+    """One pod for each different ask for GPUs and cores."""
+    shapes = _shapes(10_000)
+    return list({(shape.num_gpu, shape.gpu_milli, shape.cpu_milli): shape for shape in shapes}.values())
 
 
 def _pod(shape: PodShape, name: str) -> Object:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from _core import Ask, Demand, renew
 from extender.cluster.columns import Columns
 
-ASKS = 64
+MOST_BYTES = 64 * 1024**2
+_ROW_BYTES = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,10 @@ class Judgement:
 
 
 class Judgements:
-    """The judgements of the asks used last; equal asks must be one object."""
+    """The judgements of the asks used last, in at most `most_bytes`; equal asks must be one object."""
 
-    def __init__(self, most: int = ASKS) -> None:
-        self._most = most
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._kept: OrderedDict[int, Judgement] = OrderedDict()
 
     def of(self, columns: Columns, ask: Ask, demand: Demand) -> Judgement:
@@ -42,7 +43,7 @@ class Judgements:
             never = np.full(rows, -1, np.int64)
             kept = Judgement(ask, demand, np.zeros(rows, np.int8), np.zeros(rows), never)
             self._kept[id(ask)] = kept
-            if len(self._kept) > self._most:
+            while len(self._kept) > max(1, self._most_bytes // (_ROW_BYTES * rows)):
                 self._kept.popitem(last=False)
         self._kept.move_to_end(id(ask))
         renew(columns.table, columns.version, kept.seen, kept.codes, kept.scores, ask, demand)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from _core import Ask
 from extender.cluster.assignment import Cards
-from extender.cluster.columns import CLOSED, OPEN
+from extender.cluster.columns import CLOSED, OPEN, Columns
 from extender.cluster.events import (
     Elapsed,
     Event,
@@ -20,6 +21,8 @@ from extender.cluster.events import (
     Settled,
     Unclaimed,
 )
+from extender.cluster.judgements import Judgements
+from extender.cluster.mix import Mix
 from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
 from extender.cluster.seats import Phase
 from extender.cluster.state import ClusterState
@@ -512,3 +515,15 @@ def test_a_restart_from_annotations_gives_the_same_book() -> None:
     assert column(first, "exclusive", "n0") == [0, 1, 0, 1]
     assert column(first, "shares", "n0") == [2, 0, 0, 0]
     assert column(first, "memory_used", "n0") == [600 * MIB, 0, 0, 0]
+
+
+def test_judgements_are_kept_within_their_bytes_the_last_used_ones() -> None:
+    kept = Judgements(most_bytes=3 * 17 * 64)
+    columns = Columns(nodes=64)
+    asks = [Ask(np.array([0], np.int32), np.array([1], np.int64), 0, 0, memory=0) for _ in range(5)]
+    demand = Mix().demand(columns.table)
+    for ask in asks:
+        kept.of(columns, ask, demand)
+    assert [judged.ask for judged in kept.kept()] == asks[2:]
+    kept.of(columns, asks[2], demand)
+    assert [judged.ask for judged in kept.kept()] == [asks[3], asks[4], asks[2]]
