@@ -23,7 +23,8 @@ class Waiting:
     nudged: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made for each decision, and a frozen one takes longer to make.
+@dataclass(slots=True)
 class Snapshot:
     """Rows of `table` are nodes; `index` names them. `generation` counts events, `room` those that made room."""
 

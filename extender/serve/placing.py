@@ -70,7 +70,8 @@ class PlaceDoor:
         except (WireError, Refusal, ValueError) as error:
             log.info("filter: not answered", error=str(error))
             outcome, answer = "error", filter_error(str(error))
-        self._metrics.decided("filter", outcome, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._later(functools.partial(self._metrics.decided, "filter", outcome, seconds))
         return answer
 
     def _filter(self, args: ExtenderArgs) -> tuple[str, bytes]:
@@ -78,7 +79,7 @@ class PlaceDoor:
         try:
             request = request_of(pod)
         except RequestError as error:
-            self._say("filter: refused", pod, reason=str(error))
+            self._say("filter: refused", pod, None, reason=str(error))
             return "refused", _refused_everywhere(args.node_names, str(error))
         if not request.devices:
             _listed(args.node_names)
@@ -90,11 +91,11 @@ class PlaceDoor:
         kept = placement.kept
         if not len(kept):
             why = tally(placement.codes)
-            self._say("filter: refused", pod, asks=describe(request), nodes=len(rows), **why)
+            self._say("filter: refused", pod, request, nodes=len(rows), **why)
             return "refused", _refused(snapshot, placement, strangers)
         answer = filter_result(names_json(snapshot.index, kept), b"{}", b"{}")
         best = self._claim(pod, request, snapshot, placement)
-        self._say("filter", pod, asks=describe(request), nodes=len(rows), kept=len(kept), best=best)
+        self._say("filter", pod, request, nodes=len(rows), kept=len(kept), best=best)
         return "kept", answer
 
     def prioritize(self, body: bytes) -> bytes:
@@ -138,8 +139,8 @@ class PlaceDoor:
         self._metrics.decided("preempt", "answered", time.perf_counter() - started)
         return preemption_result(victims)
 
-    def _say(self, decision: str, pod: Pod, **facts: object) -> None:
-        self._later(functools.partial(log.info, decision, pod=_named(pod), **facts))
+    def _say(self, decision: str, pod: Pod, request: Request | None, **facts: object) -> None:
+        self._later(functools.partial(_tell, decision, pod, request, facts))
 
     def _unclaimed(self, snapshot: Snapshot, pod: Pod) -> Snapshot:
         """The book without the pod's own soft claim, which would make its best node look taken."""
@@ -168,6 +169,11 @@ class PlaceDoor:
                 "Pod.metadata.uid is missing or empty: without it the pod can't be told from others"
             )
         return args
+
+
+def _tell(decision: str, pod: Pod, request: Request | None, facts: dict[str, object]) -> None:
+    asks = {} if request is None else {"asks": describe(request)}
+    log.info(decision, pod=_named(pod), **asks, **facts)
 
 
 def _refused(snapshot: Snapshot, placement: Placement, strangers: list[str]) -> bytes:
