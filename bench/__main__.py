@@ -46,6 +46,11 @@ def reported(command: Callable[..., list[Case]]) -> Callable[..., None]:
     return shown
 
 
+_plot = click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A PNG or SVG of it."
+)
+
+
 @main.command()
 @reported
 def latency() -> list[Case]:
@@ -114,7 +119,7 @@ def trace(**options: Any) -> list[Case]:
 @click.option(
     "--score", type=click.Choice(["d1", "p1", "fgd", "bestfit", "firstfit"]), help="Fill by this score only."
 )
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="PNG or SVG.")
+@_plot
 @reported
 def placement(**options: Any) -> list[Case]:
     """GPUs that stay unused when openb's pods fill openb's nodes, beside FGD, best fit and first fit."""
@@ -136,9 +141,7 @@ def kernels() -> list[Case]:
 
 @main.command()
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs per kind of node.")
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A PNG or SVG of it."
-)
+@_plot
 @reported
 def topology(**options: Any) -> list[Case]:
     """What 4-GPU jobs get on every link matrix collected, beside first fit, best fit and the device plugin."""
@@ -149,7 +152,7 @@ def topology(**options: Any) -> list[Case]:
 
 @main.command()
 @click.option("--seeds", default=8, show_default=True, type=click.IntRange(1), help="Runs of each mix.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="PNG or SVG.")
+@_plot
 @reported
 def mig(**options: Any) -> list[Case]:
     """MIG slices lost on cards that are cut on demand, beside best fit and first fit."""

@@ -45,7 +45,7 @@ _RESOLVABLE = mask(SENTENCES.keys() - UNRESOLVABLE)
 class PlaceDoor:
     """Does this node hold, and if there is a choice, which is best?
 
-    `later` does what may wait until the answer is on its way, which is the writing of the log.
+    `later` does what may wait until the answer is on its way: Filter's log line and its metrics.
     """
 
     def __init__(
