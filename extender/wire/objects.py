@@ -44,6 +44,40 @@ class SchedulingGate(Slim):
     name: str = ""
 
 
+class SelectorRequirement(Slim):
+    """Of a node selector or a label selector; `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Slim):
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
+
+
+class NodeSelector(Slim):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(Slim):
+    required: NodeSelector | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Slim):
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(Slim):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
 class PodSpec(Slim):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
@@ -52,7 +86,11 @@ class PodSpec(Slim):
     node_name: str | None = None
     scheduler_name: str | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
     scheduling_gates: list[SchedulingGate] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
 
 
 class Condition(Slim):
@@ -63,6 +101,8 @@ class Condition(Slim):
 
 class PodStatus(Slim):
     phase: str | None = None
+    start_time: str | None = None
+    nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
 
 
@@ -72,6 +112,17 @@ class Pod(Slim):
     status: PodStatus | None = None
 
 
+class Taint(Slim):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class NodeSpec(Slim):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
 class NodeStatus(Slim):
     capacity: dict[str, Quantity] | None = None
     allocatable: dict[str, Quantity] | None = None
@@ -79,6 +130,7 @@ class NodeStatus(Slim):
 
 class Node(Slim):
     metadata: ObjectMeta
+    spec: NodeSpec | None = None
     status: NodeStatus | None = None
 
 
