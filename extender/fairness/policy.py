@@ -40,7 +40,8 @@ class Share:
 class Tenant:
     """`namespaces` are names, `selector` labels that a namespace may have instead.
 
-    The tenant's own name counts if both are empty. `most` None: all of the pool. `priority_classes` None: any. `evictions_per_hour` None: no limit.
+    The tenant's own name counts if both are empty. `most` None: all of the pool. `priority_classes` None: any.
+    `evictions_per_hour` None: no limit.
     """
 
     name: str
