@@ -43,7 +43,8 @@ def fill(capacity: float, wants: Sequence[Want]) -> Filling:
     promised = sum(floors)
     if promised >= capacity:
         short = promised - capacity if promised > capacity * (1 + ROUNDING) else 0
-        return Filling([floor * capacity / promised if promised else floor for floor in floors], None, short)
+        part = capacity / promised if promised else 1
+        return Filling([floor * part for floor in floors], None, short)
     if sum(caps) <= capacity:
         return Filling(caps, None, 0)
     level = _level(capacity, [want.weight for want in wants], floors, caps)
