@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from extender.cluster.eligibility import PLAIN, NodeTraits, traits_of
 from extender.cluster.mig import PREFIX
 from extender.cluster.request import CAP, GPU, MOST_DEVICES, SHARED, VENDOR
 from extender.wire.objects import Node, Quantity
@@ -45,6 +46,8 @@ class Inventory:
     memory: int
     fault: str = ""
     """Why the node is closed: something it says about its devices cannot be read."""
+    traits: NodeTraits = PLAIN
+    """What the scheduler's own rules look at; like nodes share one."""
 
 
 def inventory_of(node: Node, fault: str = "") -> Inventory:
@@ -76,11 +79,12 @@ def inventory_of(node: Node, fault: str = "") -> Inventory:
         cpu=cpu,
         memory=memory,
         fault=fault,
+        traits=traits_of(node),
     )
 
 
 def _closed(node: Node, fault: str) -> Inventory:
-    return Inventory(node.metadata.name, Mode.WHOLE, 0, 0, 0, "", (), 0, 0, fault)
+    return Inventory(node.metadata.name, Mode.WHOLE, 0, 0, 0, "", (), 0, 0, fault, traits_of(node))
 
 
 def _devices(amounts: Mapping[str, Quantity]) -> dict[str, int]:
