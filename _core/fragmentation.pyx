@@ -9,10 +9,10 @@ A row's worth to a demand of classes m (cores, cards, part of a card; frequency 
     FGD: -sum p_m f_m
 
 G is what is left of its cards, MIG instances and all, C its free cores, rho the cores per GPU of the demand: what
-cores can't feed is of no use. f_m is what class m can't use: all of G where it doesn't fit, else the cards that are left with less
-than its part. c_m is how many pods of m still fit. A placement's value is the change of the worth, minus a pull
-towards the rows that come first in a fixed order (D1 0.5, P1 2 over all rows), which fills rows one after
-another; FGD is the published integer of it, 0 to 100. BEST_FIT and FIRST_FIT are what it was measured against.
+cores can't feed is of no use. f_m is what class m can't use: all of G where it doesn't fit, else the cards that are
+left with less than its part. c_m is how many pods of m still fit. A placement's value is the change of the worth,
+minus a pull towards the rows that come first in a fixed order (D1 0.5, P1 2 over all rows), which fills rows one
+after another; FGD is the published integer of it, 0 to 100. BEST_FIT and FIRST_FIT are what it was measured against.
 """
 
 import numpy as np

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
+from extender.cluster.eligibility import PLAIN, NodeTraits, traits_of
 from extender.cluster.geometry import geometry_of, unit_share
 from extender.cluster.mig import PREFIX, Geometry, resource_of
 from extender.cluster.request import CAP, GPU, MOST_DEVICES, SHARED, VENDOR
@@ -61,6 +62,8 @@ class Inventory:
     links: LinkMatrix | None = None
     links_fault: str = ""
     """Why what the node says of its links counts for nothing."""
+    traits: NodeTraits = PLAIN
+    """What the scheduler's own rules look at; like nodes share one."""
 
 
 def inventory_of(node: Node, fault: str = "") -> Inventory:
@@ -102,11 +105,12 @@ def inventory_of(node: Node, fault: str = "") -> Inventory:
         part=_part(product) if mode is Mode.INSTANCE else 0,
         links=links,
         links_fault=links_fault,
+        traits=traits_of(node),
     )
 
 
 def _closed(node: Node, fault: str) -> Inventory:
-    return Inventory(node.metadata.name, Mode.WHOLE, 0, 0, 0, "", (), 0, 0, fault)
+    return Inventory(node.metadata.name, Mode.WHOLE, 0, 0, 0, "", (), 0, 0, fault, traits=traits_of(node))
 
 
 def _devices(amounts: Mapping[str, Quantity]) -> dict[str, int]:

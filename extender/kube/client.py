@@ -29,6 +29,7 @@ from extender.wire.objects import Status
 log = structlog.get_logger(__name__)
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 CREDENTIALS_SECONDS = 60.0
 """How old credentials may get: a rotated token file or an expired exec token is picked up after this time."""
 
