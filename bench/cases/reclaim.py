@@ -114,7 +114,11 @@ def agrees(state: State, expected: Price | None, found: Reclaim | NoReclaim) -> 
     number = int(found.node.removeprefix("n"))
     chosen = {victim.uid for victim in found.victims}
     victims = [pod for pod in state.machines[number].pods if pod.uid in chosen]
-    return len(victims) == len(chosen) and _fair_set(state, number, victims) and _price(state, victims) == expected
+    return (
+        len(victims) == len(chosen)
+        and _fair_set(state, number, victims)
+        and _price(state, victims) == expected
+    )
 
 
 # every set
@@ -223,19 +227,29 @@ def _price(state: State, victims: Sequence[Running]) -> Price:
 
 
 def draw(seed: int) -> State:
-    """Eight machines in use, a request, and terms of all kinds."""
+    """Eight machines in use, a request, and terms of all kinds; nine of ten have no room as they stand."""
     chance = random.Random(seed)
-    kinds = chance.choice((("whole",), ("whole", "shared"), ("shared",), ("mig",), ("whole", "shared", "mig")))
+    state = _draw(chance)
+    while chance.random() < 0.9 and any(_has_room(each, each.pods, state.wanted) for each in state.machines):
+        state = _draw(chance)
+    return state
+
+
+def _draw(chance: random.Random) -> State:
+    kinds = chance.choice(
+        (("whole",), ("whole", "shared"), ("shared",), ("mig",), ("whole", "shared", "mig"))
+    )
     number = itertools.count()
     now = 100_000.0
     machines = []
     for _ in range(8):
         kind = chance.choice(kinds)
-        machine = Machine(kind, chance.choice((2, 4, 4, 8)) if kind != "mig" else 1, chance.choice((8, 16, 64)))
+        cards = {"whole": (2, 4, 8, 8), "shared": (2, 3, 4), "mig": (1,)}[kind]
+        machine = Machine(kind, chance.choice(cards), chance.choice((8, 16, 64)))
         _fill(machine, chance, number, now)
         machines.append(machine)
-    over = {tenant: chance.choice((-2.0, 0.0, 0.25, 1.0, 2.5, 4.0, 20.0)) for tenant in TENANTS[1:]}
-    over["owed"] = chance.choice((-0.3, -1.0, -2.0, -8.0, -8.0, -8.0, 0.0))
+    over = {tenant: chance.choice((-2.0, 0.0, 0.25, 1.0, 2.5, 4.0, 20.0, 20.0)) for tenant in TENANTS[1:]}
+    over["owed"] = chance.choice((-0.3, -1.0, -2.0, *[-8.0] * 10, 0.0))
     return State(
         machines,
         _wanted(chance, chance.choice(kinds)),
@@ -250,21 +264,21 @@ def draw(seed: int) -> State:
 def _wanted(chance: random.Random, kind: str) -> Running:
     cores = chance.choice((1, 1, 4))
     if kind == "mig":
-        count = chance.randint(1, 3)
+        count = chance.randint(1, 5)
         return Running("wanted", "owed", count / 7, instances=count, cores=cores)
     if kind == "shared" and chance.random() < 0.7:
         memory = chance.choice((0, 10, 40, 70))
         part = max(1 / REPLICAS, memory / CARD_GIB)
         return Running("wanted", "owed", part, share=0, memory=memory, cores=cores)
-    count = chance.choice((1, 2, 4))
+    count = chance.choice((1, 2, 2, 4, 4, 8))
     return Running("wanted", "owed", float(count), cards=tuple(range(count)), cores=cores)
 
 
 def _fill(machine: Machine, chance: random.Random, number: Iterator[int], now: float) -> None:
     def add(units_held: float, **held: object) -> None:
         cores = chance.choice((0, 1, 2))
-        if len(machine.pods) == 8 or sum(pod.cores for pod in machine.pods) + cores > machine.cores:
-            return
+        if sum(pod.cores for pod in machine.pods) + cores > machine.cores:
+            cores = 0
         started = now - chance.uniform(100, 9_000)
         pod = Running(
             f"p{next(number)}",
@@ -290,8 +304,8 @@ def _fill(machine: Machine, chance: random.Random, number: Iterator[int], now: f
         return
     card = 0
     while card < machine.cards:
-        count = min(chance.choice((1, 1, 2, 4)), machine.cards - card)
-        if chance.random() < 0.07:
+        count = min(chance.choice((1, 1, 1, 2, 4)), machine.cards - card)
+        if chance.random() < 0.05:
             pass
         elif machine.kind == "shared" and chance.random() < 0.7:
             count, left = 1, CARD_GIB
@@ -354,7 +368,9 @@ def _node(name: str, machine: Machine) -> Node:
     if machine.kind == "shared":
         amounts[SHARED] = str(machine.cards * REPLICAS)
         labels["nvidia.com/gpu.replicas"] = str(REPLICAS)
-    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}, Node)
+    return msgspec.convert(
+        {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}, Node
+    )
 
 
 def _pod(pod: Running, at: str | None) -> Pod:
@@ -378,6 +394,11 @@ def _pod(pod: Running, at: str | None) -> Pod:
 # time
 
 
+def _asking(asks: dict[str, str]) -> dict[str, object]:
+    spec = {"containers": [{"name": "main", "resources": {"requests": asks}}]}
+    return {"metadata": {"name": "wanted", "uid": "wanted"}, "spec": spec}
+
+
 def _timed(nodes: int, calls: int) -> list[Measurement]:
     """Every node full: wholly of `a` and `b`, which are over; jobs of 1, 2 and 4 GPUs, and shares."""
     chance = random.Random(SEED)
@@ -387,18 +408,18 @@ def _timed(nodes: int, calls: int) -> list[Measurement]:
         for raw in filled.seated(number, chance):
             raw["metadata"]["uid"] = raw["metadata"]["name"]
             book.apply(PodSeen(msgspec.convert(raw, Pod)))
-    snapshot = book.snapshot()
+    idle = (book.snapshot().table.exclusive == 0) & (book.snapshot().table.shares == 0)
     for number in range(nodes):
         name = filled.node_name(number)
-        held = {card for seat in snapshot.seats_by_node.get(name, {}).values() for card in _held(seat.cards)}
-        for card in set(range(filled.GPUS)) - held:
-            pod = Running(f"filler-{number}-{card}", "b", 1.0, (card,))
-            book.apply(PodSeen(_pod(pod, name)))
+        for card in np.flatnonzero(idle[book.snapshot().index.get(name), : filled.GPUS]).tolist():
+            book.apply(PodSeen(_pod(Running(f"filler-{number}-{card}", "b", 1.0, (card,)), name)))
     snapshot = book.snapshot()
     for seat in snapshot.seats.values():
         charged = units(seat.request, snapshot.inventories[seat.node])
         tenant = chance.choice(("a", "b"))
-        lent.put(Candidate(seat.uid, seat.node, tenant, seat.request, charged, chance.uniform(0, now), seat.cards))
+        lent.put(
+            Candidate(seat.uid, seat.node, tenant, seat.request, charged, chance.uniform(0, now), seat.cards)
+        )
     rows = np.array([snapshot.index.get(name) for name in snapshot.inventories], np.int32)
     terms = Terms(now, {"owed": -1_000.0, "a": 5_000.0, "b": 5_000.0})
     found = []
@@ -408,7 +429,7 @@ def _timed(nodes: int, calls: int) -> list[Measurement]:
         ("8 GPUs", {GPU: "8"}),
         ("a share", {SHARED: "1"}),
     ):
-        request = request_of(_asking(asks))
+        request = request_of(msgspec.convert(_asking(asks), Pod))
         times = []
         for _ in range(calls):
             begun = time.perf_counter()

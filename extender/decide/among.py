@@ -5,6 +5,7 @@ A bound that is too low costs time; one that is too high would cost the cheapest
 not known, or what is lacking is not counted in cards, the bound is the cheapest candidate of the node.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,8 +18,11 @@ from extender.cluster.inventory import Mode
 from extender.cluster.request import Request
 from extender.cluster.seats import Phase
 from extender.cluster.snapshot import Snapshot
-from extender.decide.lent import MICRO, Lent
+from extender.decide.lent import MICRO, Candidate, Lent
 from extender.decide.victims import NEVER, Cost, Limits, Victim
+
+POD, UNIT = 2**46, 2**30
+"""Weights of a pod and of a thousandth of a GPU unit in a price, beside 1 for a GPU-second of lost work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,21 @@ class Spared(Enum):
     PDB = "protected by a PodDisruptionBudget"
 
 
+def spared(candidate: Candidate, terms: Terms) -> Spared | None:
+    """Why this pod may not be asked back, whoever asks; None if it may."""
+    if not candidate.preemptible:
+        return Spared.NOT_PREEMPTIBLE
+    if round(terms.over.get(candidate.tenant, 0.0) * MICRO) <= 0:
+        return Spared.ENTITLED
+    if terms.now - candidate.started < terms.min_runtime.get(candidate.tenant, 0.0):
+        return Spared.MIN_RUNTIME
+    if terms.budget.get(candidate.tenant, 1) <= 0:
+        return Spared.BUDGET
+    if len(candidate.pdbs) > 1 or any(terms.pdbs.get(pdb, 0) <= 0 for pdb in candidate.pdbs):
+        return Spared.PDB
+    return None
+
+
 class Among:
     """Candidates on `rows`, the nodes that a leaving pod can help. `could` of them may go, `spared` may not."""
 
@@ -65,14 +84,15 @@ class Among:
         self._at = np.flatnonzero(self._sift(terms, place >= 0))
         """Of the candidates that may go, the position in `lent`, and in the same order what a bound reads."""
         self._place = place[self._at]
-        self._units, self._lost = lent.units[self._at], lent.lost(terms.now)[self._at]
-        self._ran = lent.ran(terms.now)[self._at]
+        self._lost, self._ran = lent.lost(terms.now)[self._at], lent.ran(terms.now)[self._at]
+        self._price = _price(lent.units[self._at], self._lost)
 
     @property
     def could(self) -> int:
         return len(self._at)
 
     def _sift(self, terms: Terms, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """`spared`, of all that are here."""
         lent, limits, names = self._lent, self.limits, self._lent.tenants.keys
         over = np.array([limits.over.get(name or "", 0) for name in names])
         runtime = np.array([terms.min_runtime.get(name or "", 0.0) for name in names])
@@ -103,7 +123,11 @@ class Among:
             seat = snapshot.seats.get(candidate.uid)
             if seat is not None and seat.phase is Phase.BOUND and seat.node == candidate.node:
                 cost = Cost(
-                    1, int(self._units[at]), int(self._lost[at]), candidate.priority, int(self._ran[at])
+                    1,
+                    int(self._lent.units[self._at[at]]),
+                    int(self._lost[at]),
+                    candidate.priority,
+                    int(self._ran[at]),
                 )
                 found.append(Victim(candidate, seat, cost))
         return found
@@ -111,86 +135,88 @@ class Among:
     def by_bound(self, snapshot: Snapshot, ask: Ask, request: Request) -> Iterator[tuple[int, Cost]]:
         """Places in `rows` with a lower bound of what room costs there, the lowest first; hopeless ones left out."""
         table, rows = snapshot.table, self.rows
-        count, units, lost = self._by_count(snapshot, request)
-        whole = np.flatnonzero(table.mode[rows] == Mode.WHOLE)
-        if ask.whole and len(whole):
-            bounds = self._by_cards(snapshot, ask)
-            for ours, theirs in zip((count, units, lost), bounds, strict=True):
-                ours[whole] = np.maximum(ours, theirs)[whole]
-        places = np.flatnonzero(count < NEVER)
-        order = np.lexsort((table.order[rows[places]], lost[places], units[places], count[places]))
-        for place in places[order].tolist():
-            yield place, Cost(int(count[place]), int(units[place]), int(lost[place]), -NEVER, 0)
+        least = self._by_count(snapshot, request)
+        if ask.whole and np.any(table.mode[rows] == Mode.WHOLE):
+            least = np.where(
+                table.mode[rows] == Mode.WHOLE, np.maximum(least, self._by_cards(snapshot, ask)), least
+            )
+        places = np.flatnonzero(np.isfinite(least))
+        for place in places[np.lexsort((table.order[rows[places]], least[places]))].tolist():
+            yield place, _cost(float(least[place]))
 
-    def _by_count(self, snapshot: Snapshot, request: Request) -> tuple[NDArray[np.int64], ...]:
-        """By node: how many must go for the counts of resources, and as many times the least that one costs."""
-        table, shapes = snapshot.table, self._lent.shapes.keys
+    def _by_count(self, snapshot: Snapshot, request: Request) -> NDArray[np.float64]:
+        """By node: as many times the cheapest candidate as must go for the counts of resources."""
+        table, size = snapshot.table, len(self.rows)
         shape = self._lent.shape[self._at]
-        count = np.where(self._tally() > 0, 1, NEVER)
+        least = np.full(size, np.inf)
+        np.minimum.at(least, self._place, self._price)
+        times = np.ones(size, np.int64)
         for name, amount in request.devices:
             column = snapshot.ids[name]
-            lacks = amount - (table.allocatable[:, column] - table.used[:, column])[self.rows]
-            gives = np.array([dict(devices or ()).get(name, 0) for devices in shapes], np.int64)[shape]
-            total = np.bincount(self._place, gives, len(self.rows))
-            most = np.ones(len(self.rows), np.int64)
+            lacks = amount - (table.allocatable[self.rows, column] - table.used[self.rows, column])
+            by_shape = [dict(devices or ()).get(name, 0) for devices in self._lent.shapes.keys]
+            gives = np.array(by_shape, np.int64)[shape]
+            most = np.ones(size, np.int64)
             np.maximum.at(most, self._place, gives)
-            count = np.maximum(count, np.where(lacks > total, NEVER, -(-lacks // most)))
-        least = [self._least(values) for values in (self._units, self._lost)]
-        return count, *(np.where(count < NEVER, count * values, 0) for values in least)
-
-    def _tally(self) -> NDArray[np.int64]:
-        return np.bincount(self._place, minlength=len(self.rows))
-
-    def _least(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        least = np.full(len(self.rows), np.iinfo(np.int64).max // NEVER)
-        np.minimum.at(least, self._place, values)
+            times = np.maximum(times, -(-lacks // most))
+            least[lacks > np.bincount(self._place, gives, size)] = np.inf
+        least *= times
         return least
 
-    def _by_cards(self, snapshot: Snapshot, ask: Ask) -> tuple[NDArray[np.int64], ...]:
-        """By node: what freeing the cheapest cards costs that are lacking, if each victim's cost is dealt out evenly
-        to its cards, and at least the whole of those on the dearest of them."""
+    def _by_cards(self, snapshot: Snapshot, ask: Ask) -> NDArray[np.float64]:
+        """By node: what the cheapest cards cost that must come free.
+
+        Each victim's price is dealt out evenly to its cards; and those on the dearest card count in full.
+        """
         table, rows, lent = snapshot.table, self.rows, self._lent
         whole, shared, vague = (column[self._at] for column in (lent.whole, lent.shared, lent.vague))
-        cards = int(table.cards[rows].max())
-        held = whole | shared
-        parts = np.maximum(np.bitwise_count(held), 1)
-        free = np.zeros(len(rows), np.int64)
-        full = np.full((3, len(rows), cards), np.inf)
-        part = np.full((3, len(rows), cards), np.inf)
+        held, cards, size = whole | shared, int(table.cards[rows].max()), len(rows)
+        parts = self._price / np.maximum(np.bitwise_count(held), 1)
+        free = np.zeros(size, np.int64)
+        full, part = np.full((size, cards), np.inf), np.full((size, cards), np.inf)
         for card in range(cards):
             owners, shares = table.exclusive[rows, card], table.shares[rows, card]
             there = (card < table.cards[rows]) & (table.memory[rows, card] >= ask.memory)
-            free += there & (owners == 0) & (shares == 0)
-            on = np.flatnonzero(held >> np.uint64(card) & np.uint64(1))
-            places = self._place[on]
-            alone = (whole[on] >> np.uint64(card) & np.uint64(1)).astype(np.bool_)
-            all_go = (np.bincount(places, alone, len(rows)) == owners) & (
-                np.bincount(places, ~alone, len(rows)) == shares
-            )
-            able = there & all_go & ((owners > 0) | (shares > 0))
-            for at, values in enumerate((np.ones(len(on)), self._units[on], self._lost[on])):
-                full[at, able, card] = np.bincount(places, values, len(rows))[able]
-                part[at, able, card] = np.bincount(places, values / parts[on], len(rows))[able]
+            idle = (owners == 0) & (shares == 0)
+            free += there & idle
+            bit = np.uint64(1 << card)
+            on = np.flatnonzero(held & bit)
+            places, alone = self._place[on], (whole[on] & bit) > 0
+            owning = np.bincount(places, alone, size)
+            all_go = (owning == owners) & (np.bincount(places, minlength=size) - owning == shares)
+            able = there & ~idle & all_go
+            full[able, card] = np.bincount(places, self._price[on], size)[able]
+            part[able, card] = np.bincount(places, parts[on], size)[able]
         lacks = np.clip(ask.whole - free + table.opaque[rows], 0, None)
-        bounds = [_least_of(full[at], part[at], lacks) for at in range(3)]
+        least = _least_of(full, part, lacks)
         # A pod whose cards are not known may free any.
-        doubt = np.bincount(self._place, vague, len(rows)) > 0
-        for bound in bounds:
-            bound[doubt] = 0
-        return tuple(bounds)
+        least[np.bincount(self._place, vague, size) > 0] = 0
+        return least
+
+
+def _price(units: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.float64]:
+    """One number that orders as `Cost` does and adds up as it does, rounded down: one pod, its units, what is lost."""
+    price = POD + np.minimum(units // 1_000, 2**16 - 1) * UNIT + np.minimum(lost, 2**24 - 1)
+    return price.astype(np.float64)
+
+
+def _cost(price: float) -> Cost:
+    """The least cost of that price."""
+    # Prices of sets are whole numbers; a tenth is more than the parts of one can be off by.
+    pods, rest = divmod(math.ceil(price - 0.1), POD)
+    thousandths, lost = divmod(rest, UNIT)
+    return Cost(pods, thousandths * 1_000, lost, -NEVER, 0)
 
 
 def _least_of(
     full: NDArray[np.float64], part: NDArray[np.float64], lacks: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """By node: the sum of its `lacks` lowest parts, or the last of as many lowest fulls if larger; NEVER if fewer."""
-    found = np.zeros(len(lacks), np.int64)
+) -> NDArray[np.float64]:
+    """By node: the sum of its `lacks` lowest parts, or the last of as many lowest fulls if larger; inf if fewer."""
+    least = np.zeros(len(lacks))
     some = np.flatnonzero(lacks > 0)
-    most = full.shape[1]
-    last = np.minimum(lacks[some], most) - 1
-    sums = np.cumsum(np.sort(part[some], axis=1), axis=1)[np.arange(len(some)), last]
-    peaks = np.sort(full[some], axis=1)[np.arange(len(some)), last]
-    least = np.maximum(np.ceil(sums - 1e-3), peaks)
-    least[lacks[some] > most] = np.inf
-    found[some] = np.where(np.isfinite(least), least, NEVER).astype(np.int64)
-    return found
+    last = np.minimum(lacks[some], full.shape[1]) - 1
+    each = np.arange(len(some))
+    sums = np.cumsum(np.sort(part[some], axis=1), axis=1)[each, last]
+    least[some] = np.maximum(sums, np.sort(full[some], axis=1)[each, last])
+    least[lacks > full.shape[1]] = np.inf
+    return least

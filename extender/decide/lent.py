@@ -120,6 +120,10 @@ class Lent:
     def __iter__(self) -> Iterator[Candidate]:
         return iter(self._candidates)
 
+    def get(self, uid: str) -> Candidate | None:
+        at = self._at.get(uid)
+        return None if at is None else self._candidates[at]
+
     def __getitem__(self, at: int) -> Candidate:
         return self._candidates[at]
 
