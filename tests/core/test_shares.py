@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from _core import give_back
 
-ROWS = st.lists(
-    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(-1, 9)), min_size=1, max_size=12
-)
+ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(-1, 9)), min_size=1, max_size=12)
 
 
 def ints(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -33,9 +31,7 @@ def costs(table: list[tuple[int, int, int]], takes: int, borrowed: bool) -> list
 
 
 @given(ROWS, st.integers(-1, 9), st.booleans())
-def test_the_kernel_is_its_twin(
-    table: list[tuple[int, int, int]], takes: int, borrowed: bool
-) -> None:
+def test_the_kernel_is_its_twin(table: list[tuple[int, int, int]], takes: int, borrowed: bool) -> None:
     expected = [float(twin(*row, takes, borrowed)) for row in table]
     assert costs(table, takes, borrowed) == pytest.approx(expected, abs=1e-12)
     cards, free, lent = (ints(list(column)) for column in zip(*table, strict=True))
