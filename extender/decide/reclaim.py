@@ -98,10 +98,11 @@ def _search(
 
 def _why(tenant: str, owed: int, found: Best, terms: Terms) -> str:
     losers = sorted({victim.candidate.tenant for victim in found.victims})
+    pods = "1 pod" if found.cost.pods == 1 else f"{found.cost.pods} pods"
     above = ", ".join(f"{loser} {terms.over[loser]:g} above" for loser in losers)
     return (
         f"Tenant {tenant} is {owed / MICRO:g} GPU units below its entitlement and {above}; "
-        f"{found.cost.pods} pods with {found.cost.units / MICRO:g} GPU units make room."
+        f"{pods} with {found.cost.units / MICRO:g} GPU units make room."
     )
 
 

@@ -1,6 +1,7 @@
 """The fair-share term: its twin, and where it sends guaranteed and borrowed work."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ def twin(cards: int, free: int, lent: int, takes: int, borrowed: bool) -> Fracti
 def costs(table: list[tuple[int, int, int]], takes: int, borrowed: bool) -> list[float]:
     cards, free, lent = (ints(list(column)) for column in zip(*table, strict=True))
     rows = np.arange(len(table), dtype=np.int32)
-    return give_back(rows, cards, free, lent, np.full(len(table), takes, np.int32), borrowed).tolist()
+    found: list[float] = give_back(rows, cards, free, lent, ints([takes] * len(table)), borrowed).tolist()
+    return found
 
 
 @given(ROWS, st.integers(-1, 9), st.booleans())
@@ -65,6 +67,9 @@ def test_a_share_of_a_pinned_card_costs_nothing_and_neither_does_a_row_without_c
         ((ints([8]), ints([8]), np.zeros(1)), ints([0]), ints([1]), "lent must be a C-contiguous int32"),
     ],
 )
-def test_arrays_that_do_not_agree_are_refused(columns, rows, takes, words) -> None:  # type: ignore[no-untyped-def]
+def test_arrays_that_do_not_agree_are_refused(
+    columns: tuple[Any, Any, Any], rows: Any, takes: Any, words: str
+) -> None:
+    cards, free, lent = columns
     with pytest.raises(ValueError, match=words):
-        give_back(rows, *columns, takes, True)
+        give_back(rows, cards, free, lent, takes, True)

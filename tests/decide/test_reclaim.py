@@ -160,7 +160,7 @@ def test_one_victim_is_better_than_two_and_a_small_one_than_a_large(full: Cluste
     assert names(found) == ["f"]
     assert isinstance(found, Reclaim)
     assert (found.node, found.exact) == ("n1", True)
-    assert "owed is 100 GPU units below its entitlement and a 100 above; 1 pods with 1 GPU" in found.why
+    assert "owed is 100 GPU units below its entitlement and a 100 above; 1 pod with 1 GPU" in found.why
 
 
 def test_all_of_a_node_may_have_to_go(full: ClusterState) -> None:
@@ -334,7 +334,8 @@ CANDIDATES = st.builds(
 @settings(max_examples=60)
 @given(st.lists(st.one_of(CANDIDATES, st.sampled_from([f"u{number}" for number in range(12)])), max_size=90))
 def test_columns_say_of_each_candidate_what_its_record_says(steps: Iterable[Candidate | str]) -> None:
-    lent, expected = Lent(), {}
+    lent = Lent()
+    expected: dict[str, Candidate] = {}
     for step in steps:
         if isinstance(step, str):
             lent.drop(step)
@@ -363,7 +364,7 @@ def test_columns_say_of_each_candidate_what_its_record_says(steps: Iterable[Cand
 def test_the_reasons_counted_are_those_of_each_pod(candidates: list[Candidate]) -> None:
     sitting = [on(f"full{number}", 0, 1, at=f"n{number}") for number in range(3)]
     state = book(*(node(f"n{number}", {GPU: "2"}) for number in range(3)), pods=sitting)
-    terms = {"min_runtime": {"a": 5_000.0}, "budget": {"b": 0}, "pdbs": {"x": 1}}
+    terms: dict[str, Any] = {"min_runtime": {"a": 5_000.0}, "budget": {"b": 0}, "pdbs": {"x": 1}}
     found = asked(state, ONE, Lent(candidates), over={"a": 5.0, "b": 5.0, "c": -1.0}, **terms)
     assert isinstance(found, NoReclaim)
     told = Terms(NOW, {"owed": -100.0, "a": 5.0, "b": 5.0, "c": -1.0}, **terms)
