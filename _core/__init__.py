@@ -35,7 +35,7 @@ from _core.instances import score_static
 from _core.mig import Slices, place_dynamic, replay_dynamic
 from _core.names import NameIndex
 from _core.replay import Replay
-from _core.score import best, grade, renew, score
+from _core.score import best, grade, parts, renew, score
 from _core.shares import give_back
 from _core.topology import Sets, connect
 
@@ -77,6 +77,7 @@ __all__ = [
     "give_back",
     "grade",
     "names_json",
+    "parts",
     "place_dynamic",
     "priorities_json",
     "renew",

@@ -58,20 +58,48 @@ def score(Table table not None, rows, codes, Ask ask not None, Demand demand not
     return result
 
 
+cdef struct Parts:
+    # in GPUs, each times its scale
+    double fragmentation
+    double mig
+    double topology
+
+
 cdef double points(Table table, Py_ssize_t row, int8_t code, Ask ask, Demand demand) noexcept nogil:
+    cdef Parts found = apart(table, row, code, ask, demand)
+    return found.fragmentation + found.mig + found.topology
+
+
+cdef Parts apart(Table table, Py_ssize_t row, int8_t code, Ask ask, Demand demand) noexcept nogil:
     cdef bint soft = code == FITS and table.soft[row] > 0
-    cdef double total = 0
+    cdef Parts found
     cdef Row there
+    found.fragmentation = found.mig = found.topology = 0
     if code != FITS and code != CONTENDED:
-        return 0
+        return found
     if demand.fragmentation != 0:
-        total = demand.fragmentation * weigh(table, row, ask, soft, demand).value
+        found.fragmentation = demand.fragmentation * weigh(table, row, ask, soft, demand).value
     if demand.mig != 0:
-        total += demand.mig * instances_worth(table, row, ask, soft)
+        found.mig = demand.mig * instances_worth(table, row, ask, soft)
     if demand.topology != 0:
         there = row_at(table, row, ask.memory, soft)
-        total += demand.topology * links_worth(table, row, &there, need_on(table, row, ask).whole)
-    return total
+        found.topology = demand.topology * links_worth(table, row, &there, need_on(table, row, ask).whole)
+    return found
+
+
+def parts(Table table not None, row, code, Ask ask not None, Demand demand not None):
+    """What a row's score is made of: (fragmentation, mig, topology), in GPUs; they add up to what `score` says.
+
+    Raises
+    ------
+    ValueError
+        If the row or a resource is not in the table.
+    """
+    cdef Py_ssize_t at = whole_number(row, "row", 0, table.rows - 1)
+    cdef Parts found
+    known_resources(table, ask)
+    found = apart(table, at, whole_number(code, "code", -128, 127), ask, demand)
+    return found.fragmentation, found.mig, found.topology
 
 
 def renew(Table table not None, versions, seen, codes, scores, Ask ask not None, Demand demand not None):

@@ -109,6 +109,37 @@ def serve(
         serve_kubernetes(kubeconfig, configuration, host=host, port=port, http=http)
 
 
+_http = click.option(
+    "--http",
+    default="127.0.0.1:8889",
+    show_default=True,
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Where `kvitej serve` listens for health and metrics.",
+)
+
+
+@main.command()
+@click.argument("pod", required=False)
+@click.option(
+    "--pod", "manifest", metavar="FILE", type=click.File("rb"), help="A pod's manifest instead; - reads it."
+)
+@click.option("--node", metavar="NODE", help="Explain this node instead of the best few.")
+@_http
+def explain(pod: str | None, manifest: IO[bytes] | None, node: str | None, http: tuple[str, int]) -> None:
+    """Say why a pod goes where it goes.
+
+    POD is namespace/name, of a pod that a running `kvitej serve` knows. Prints each kernel's part of the score, the
+    GPUs that the pod would take, how they are linked, and what would be left for others.
+    """
+    if (pod is None) == (manifest is None):
+        raise click.UsageError("Give either POD or --pod FILE.")
+    from extender import asking
+
+    text = manifest.read() if manifest is not None else None
+    click.echo(asking.explain(http, pod, text, node), nl=False)
+
+
 @main.command()
 def version() -> None:
     """Print the version."""

@@ -23,7 +23,8 @@ def test_the_module_runs_as_a_program_and_names_every_command() -> None:
     )
     assert ended.stdout.startswith("Usage: kvitej ")
     assert all(
-        command in ended.stdout for command in ("serve", "version", "config", "scheduler-config", "topo")
+        command in ended.stdout
+        for command in ("serve", "version", "config", "scheduler-config", "topo", "explain")
     )
 
 
@@ -86,3 +87,14 @@ def test_serve_refuses_options_that_make_no_sense(arguments: list[str], reason: 
     assert result.exit_code == 2
     assert reason in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
+
+
+def test_explain_without_a_server_or_with_a_bad_manifest_is_a_sentence(tmp_path: Path) -> None:
+    nobody = kvitej("explain", "team/p", "--http", "127.0.0.1:1")
+    assert nobody.exit_code == 2
+    assert "No `kvitej serve` answers at 127.0.0.1:1" in nobody.output
+    torn = tmp_path / "pod.yaml"
+    torn.write_text("a: [")
+    refused = kvitej("explain", "--pod", str(torn))
+    assert (refused.exit_code, "can't be read as YAML" in refused.output) == (2, True)
+    assert kvitej("explain").exit_code == 2

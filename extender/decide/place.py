@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import CLOSED, CONTENDED, FITS, LACKING, Ask, Table, best, fit, seat
+from _core import CLOSED, CONTENDED, FITS, LACKING, Ask, Table, best, fit, parts, seat
 from extender.cluster.assignment import Cards, Slice
 from extender.cluster.columns import OPEN
 from extender.cluster.request import Request
@@ -71,12 +71,32 @@ def cards_for(snapshot: Snapshot, table: Table, row: int, ask: Ask, *, soft: boo
     return Cards(tuple(whole.tolist()), tuple(shared.tolist()), slices=slices)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Score:
+    """GPUs; the higher, the better. `total` is what ranks nodes."""
+
+    fragmentation: float
+    mig: float
+    topology: float
+
+    @property
+    def total(self) -> float:
+        return self.fragmentation + self.mig + self.topology
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.total:+.3f} = fragmentation {self.fragmentation:+.3f}, mig {self.mig:+.3f}, "
+            f"topology {self.topology:+.3f}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Where the pod will probably sit."""
+    """Where the pod will probably sit, and the parts of the score that put it there."""
 
     node: str
     cards: Cards
+    score: Score
 
 
 def expect(snapshot: Snapshot, request: Request, placement: Placement) -> Expected | None:
@@ -87,4 +107,5 @@ def expect(snapshot: Snapshot, request: Request, placement: Placement) -> Expect
     best_position = int(placement.ranked[0])
     row = int(placement.rows[best_position])
     soft = int(placement.codes[best_position]) == FITS
-    return Expected(snapshot.index.name(row), cards_for(snapshot, snapshot.table, row, ask, soft=soft))
+    score = Score(*parts(snapshot.table, row, int(placement.codes[best_position]), ask, snapshot.demand()))
+    return Expected(snapshot.index.name(row), cards_for(snapshot, snapshot.table, row, ask, soft=soft), score)

@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from extender import __version__
 from extender.config import Config
 from extender.serve.book import Book, Refusal
+from extender.serve.explaining import ExplainDoor
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
@@ -110,8 +111,18 @@ def _json(body: bytes) -> web.Response:
 
 
 def operations(book: Book, metrics: Metrics) -> web.Application:
-    """GET /healthz, /readyz, /metrics and /version."""
+    """GET /healthz, /readyz, /metrics, /version and /explain; POST /explain for a pod's manifest."""
     app = web.Application()
+    door = ExplainDoor(book)
+
+    async def explain(request: web.Request) -> web.Response:
+        node = request.query.get("node")
+        try:
+            if request.method == "POST":
+                return web.Response(text=door.manifest(await request.read(), node))
+            return web.Response(text=door.named(request.query.get("pod", ""), node))
+        except Refusal as refusal:
+            return web.Response(status=HTTPStatus.BAD_REQUEST, text=f"{refusal}\n")
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -132,4 +143,6 @@ def operations(book: Book, metrics: Metrics) -> web.Application:
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", exposition)
     app.router.add_get("/version", version)
+    app.router.add_route("GET", "/explain", explain)
+    app.router.add_route("POST", "/explain", explain)
     return app

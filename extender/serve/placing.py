@@ -18,7 +18,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config import Config
 from extender.decide.bind import describe
 from extender.decide.filter import filter_nodes
-from extender.decide.place import Placement, expect
+from extender.decide.place import Expected, Placement, expect
 from extender.decide.preempt import Protection, victims_by_node
 from extender.decide.prioritize import grade_nodes
 from extender.decide.reasons import SENTENCES, UNRESOLVABLE, fragments, mask, tally
@@ -95,7 +95,7 @@ class PlaceDoor:
             return "refused", _refused(snapshot, placement, strangers)
         answer = filter_result(names_json(snapshot.index, kept), b"{}", b"{}")
         best = self._claim(pod, request, snapshot, placement)
-        self._say("filter", pod, request, nodes=len(rows), kept=len(kept), best=best)
+        self._say("filter", pod, request, nodes=len(rows), kept=len(kept), **_chosen(best))
         return "kept", answer
 
     def prioritize(self, body: bytes) -> bytes:
@@ -110,16 +110,15 @@ class PlaceDoor:
         return answer
 
     def _prioritize(self, args: ExtenderArgs, request: Request) -> bytes:
-        if not request.devices:
-            return b"[]"
         uid = args.pod.metadata.uid
         snapshot = self._book.snapshot()
         rows, _ = snapshot.index.lookup(args.node_names)
         snapshot = self._unclaimed(snapshot, args.pod)
         placement, grades = grade_nodes(snapshot, uid, request, rows)
         answer = priorities_json(snapshot.index, rows, grades)
-        best = self._claim(args.pod, request, snapshot, placement)
-        log.debug("prioritize", pod=_named(args.pod), nodes=len(rows), best=best)
+        # A pod without GPU has no seat to claim, but its cores can strand GPUs, so it is weighed like the others.
+        best = self._claim(args.pod, request, snapshot, placement) if request.devices else None
+        log.debug("prioritize", pod=_named(args.pod), nodes=len(rows), **_chosen(best))
         return answer
 
     def preempt(self, body: bytes) -> bytes:
@@ -149,7 +148,7 @@ class PlaceDoor:
         self._book.apply(Unclaimed(pod.metadata.uid))
         return self._book.snapshot()
 
-    def _claim(self, pod: Pod, request: Request, snapshot: Snapshot, placement: Placement) -> str | None:
+    def _claim(self, pod: Pod, request: Request, snapshot: Snapshot, placement: Placement) -> Expected | None:
         """Leave a soft claim where the pod will probably sit, so that a burst does not aim at one card."""
         if pod.metadata.uid in snapshot.seats:
             return None
@@ -159,7 +158,7 @@ class PlaceDoor:
         if self._config.claims.soft > 0:
             until = time.monotonic() + self._config.claims.soft
             self._book.apply(Claimed(pod, request, expected.node, expected.cards, until))
-        return expected.node
+        return expected
 
     def _args(self, body: bytes) -> ExtenderArgs:
         self._book.trust()
@@ -174,6 +173,10 @@ class PlaceDoor:
 def _tell(decision: str, pod: Pod, request: Request | None, facts: dict[str, object]) -> None:
     asks = {} if request is None else {"asks": describe(request)}
     log.info(decision, pod=_named(pod), **asks, **facts)
+
+
+def _chosen(best: Expected | None) -> dict[str, object]:
+    return {} if best is None else {"best": best.node, "score": best.score}
 
 
 def _refused(snapshot: Snapshot, placement: Placement, strangers: list[str]) -> bytes:

@@ -11,7 +11,7 @@ from extender.cluster.events import NodeSeen, Outcome, PodSeen, Reserved, Settle
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.decide.filter import filter_nodes
-from extender.decide.place import Expected, Placement, expect, place
+from extender.decide.place import Placement, expect, place
 from extender.decide.prioritize import grade_nodes
 from extender.decide.reasons import NAMES, SENTENCES, UNCERTAIN, UNRESOLVABLE, fragments, mask, tally
 from extender.wire.objects import Pod
@@ -121,7 +121,10 @@ def test_expected_is_the_best_with_the_cards_that_soft_claims_leave(graded: Clus
     graded.apply(claimed(pod("other", {GPU: "1"}), "middle", Cards((0,)), until=10.0))
     # middle: 3 free of 8 whose cards are not known, one of them claimed softly: the next two are 1 and 2.
     found = place(graded.snapshot(), asking, rows_of(graded), 100)
-    assert expect(graded.snapshot(), asking, found) == Expected("middle", Cards((1, 2)))
+    expected = expect(graded.snapshot(), asking, found)
+    assert expected is not None
+    assert (expected.node, expected.cards) == ("middle", Cards((1, 2)))
+    assert expected.score.total == pytest.approx(found.scores[found.ranked[0]])
     nothing = place(graded.snapshot(), request_of(pod("p", {GPU: "9"})), rows_of(graded), 100)
     assert expect(graded.snapshot(), request_of(pod("p", {GPU: "9"})), nothing) is None
 

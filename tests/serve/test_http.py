@@ -191,7 +191,15 @@ async def test_a_pod_that_asks_for_no_device_may_go_anywhere(served: Served) -> 
     asking = raw_pod("p", {"cpu": "1"})
     _, answer = await served.post("filter", filter_body(asking, ["who", "n0"]))
     assert answer["NodeNames"] == ["who", "n0"]
-    assert await served.post("prioritize", filter_body(asking, ["who", "n0"])) == (200, [])
+    assert not served.doors.state.snapshot().claims
+
+
+async def test_a_pod_without_gpu_is_sent_where_it_strands_none() -> None:
+    doors = Doors(node("gpus", {GPU: "8"}), node("plain"))
+    asking = raw_pod("p", {"cpu": "40"})
+    grades = json.loads(doors.place.prioritize(filter_body(asking, ["gpus", "plain"])))
+    assert grades == [{"Host": "plain", "Score": 10}]
+    assert not doors.state.snapshot().claims
 
 
 async def test_preempt_over_http(served: Served) -> None:
@@ -395,3 +403,29 @@ async def test_health_readiness_version_and_metrics_are_on_a_listener_of_their_o
         line.split()[2] for line in lines if line.startswith("# HELP kvitej_") and len(line.split()) > 3
     }
     assert ours == helped
+
+
+async def test_explain_answers_by_name_and_by_manifest() -> None:
+    doors = Doors(eight("n0"), eight("n1"))
+    doors.see(raw_pod("waits", {GPU: "2"}))
+    doors.state.apply(PodSeen(pod("sits", {GPU: "1"}, at="n1", record=record_of(gpu=(0,)))))
+    async with (
+        listening(operations(doors.book, doors.metrics), "127.0.0.1", 0) as at,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def ask(query: str, manifest: bytes | None = None) -> tuple[int, str]:
+            asking = session.get if manifest is None else session.post
+            async with asking(f"{at}/explain{query}", data=manifest) as answer:
+                return answer.status, await answer.text()
+
+        status, text = await ask("?pod=team/waits")
+        assert (status, text.splitlines()[0]) == (200, "pod team/waits")
+        assert "n1: rank 1, score " in text
+        assert "is bound on n1, which records " in (await ask("?pod=team/sits"))[1]
+        assert "no GPU pod default/ghost" in (await ask("?pod=ghost"))[1]
+        manifest = json.dumps(raw_pod("new", {GPU: "9"})).encode()
+        assert "fits on 0 of 2 nodes" in (await ask("?", manifest))[1]
+        assert await ask("?node=n9", manifest) == (400, "kvitej knows no node 'n9'\n")
+        assert (await ask("?", b"[]"))[0] == 400
+        assert (await ask("?", json.dumps(raw_pod("new", {GPU: "many"})).encode()))[0] == 400

@@ -1,0 +1,51 @@
+"""`kvitej explain` as HTTP: a pod's name, or its manifest, → why it would go where it goes, in words."""
+
+import msgspec
+
+from extender.cluster.request import RequestError, request_of
+from extender.decide.explain import explain
+from extender.serve.book import Book, Refusal
+from extender.wire.objects import Pod
+
+
+class ExplainDoor:
+    """Reads the book, changes nothing."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def named(self, pod: str, node: str | None) -> str:
+        """Explain a pod that the book knows, as `namespace/name`; Refusal where it does not."""
+        snapshot = self._book.snapshot()
+        namespace, _, name = pod.rpartition("/")
+        wanted = (namespace or "default", name)
+        for seat in snapshot.seats.values():
+            if (seat.namespace, seat.name) == wanted:
+                held = f", which records {seat.record}" if seat.record else ""
+                return f"pod {wanted[0]}/{name} is {seat.phase.value} on {seat.node}{held}\n"
+        known = [waiting.pod for waiting in snapshot.waiting.values()]
+        for found in known + [claim.pod for claim in snapshot.claims.values()]:
+            if (found.metadata.namespace or "default", found.metadata.name) == wanted:
+                return self._explain(found, node)
+        raise Refusal(
+            f"no GPU pod {wanted[0]}/{name} waits or sits here; name it as namespace/name, "
+            "or hand its manifest over with --pod FILE"
+        )
+
+    def manifest(self, body: bytes, node: str | None) -> str:
+        """Explain a pod that need not exist, from its JSON."""
+        try:
+            pod = msgspec.json.decode(body, type=Pod)
+        except msgspec.MsgspecError as error:
+            raise Refusal(f"this is not a pod: {error}") from None
+        return self._explain(pod, node)
+
+    def _explain(self, pod: Pod, node: str | None) -> str:
+        try:
+            found = explain(self._book.snapshot(), request_of(pod), node)
+        except RequestError as error:
+            raise Refusal(str(error)) from None
+        except KeyError:
+            raise Refusal(f"kvitej knows no node {node!r}") from None
+        name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name or '(no name)'}"
+        return "\n".join((f"pod {name}", *found.words())) + "\n"
