@@ -1,5 +1,7 @@
 """A fake API server with a cluster in use: nodes of 8 GPUs of which some are taken whole and some are shared.
 
+All kernels have work: the GPUs are linked by NVSwitches, and every eighth node has 8 more cards that are cut on demand.
+
 Every node has at least one free card, so that a pod of one GPU fits everywhere and every node is scored: the worst case
 for an extender. `python -m bench.filled --nodes 5000 --kubeconfig F` prints the URL once it is up.
 """
@@ -21,6 +23,18 @@ GPUS = 8
 REPLICAS = 10
 CARD_MIB = 81920
 SEED = 42
+SLICED_EACH = 8
+MIG = {"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}
+"""Profiles of an A100 80GB, and how many of each a card can hold."""
+NAMES = [f"GPU{gpu}" for gpu in range(GPUS)]
+LINKS = "\n".join(
+    "\t".join(row)
+    for row in [
+        ["", *NAMES],
+        *([name, *("X" if name == other else "NV12" for other in NAMES)] for name in NAMES),
+    ]
+)
+"""What `nvidia-smi topo -m` says of 8 GPUs behind NVSwitches."""
 
 
 def node_name(number: int) -> str:
@@ -43,8 +57,11 @@ def node(number: int) -> dict[str, Any]:
         "nvidia.com/gpu.count": str(GPUS),
         "nvidia.com/gpu.replicas": str(REPLICAS),
     }
+    if number % SLICED_EACH == 0:
+        labels |= {"kvitej.io/mig": "dynamic", "nvidia.com/gpu.count": str(2 * GPUS)}
+        resources |= {f"nvidia.com/mig-{profile}": str(GPUS * most) for profile, most in MIG.items()}
     return {
-        "metadata": {"name": node_name(number), "labels": labels},
+        "metadata": {"name": node_name(number), "labels": labels, "annotations": {"kvitej.io/links": LINKS}},
         "spec": {},
         "status": {"capacity": resources, "allocatable": resources},
     }

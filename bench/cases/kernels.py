@@ -37,6 +37,7 @@ WARM_MS, COLD_MS, FILL_SECONDS = 0.5, 5.0, 20.0
 GROWTH = 1.5
 """How much more than ten times as long ten times the nodes may take: they no longer fit the caches."""
 SEED = 42
+COLD_ASKS = ((GPU, 1, 0), (SHARED, 1, 24 << 30), (GPU, 4, 0), ("nvidia.com/mig-3g.40gb", 1, 0))
 
 
 def run(
@@ -106,21 +107,23 @@ def _warm(state: ClusterState, nodes: int, calls: int) -> float:
 
 
 def _cold(state: ClusterState, nodes: int) -> float:
-    """Milliseconds, p50, half of the pods asking for a share: no pod of as many cores was placed before."""
+    """Milliseconds, p50, over GPUs, shares and MIG instances: no pod of as many cores was placed before."""
     rows, took = np.arange(nodes, dtype=np.int32), []
     for number in range(COLD_CALLS):
-        asks, memory = (((GPU, 1),), 0) if number % 2 else (((SHARED, 1),), 24 << 30)
+        name, count, memory = COLD_ASKS[number % len(COLD_ASKS)]
         begun = time.perf_counter()
-        place(state.snapshot(), Request(4_001 + number, 0, asks, (), memory), rows, KEEP)
+        place(state.snapshot(), Request(4_001 + number, 0, ((name, count),), (), memory), rows, KEEP)
         took.append(time.perf_counter() - begun)
     return 1000 * float(np.median(took))
 
 
 def _beside_numpy(state: ClusterState, nodes: int) -> list[Measurement]:
-    """The score of a pod of one GPU on every node, by the kernel and by numpy, which must agree."""
+    """D1 of a pod of one GPU on every node, by the kernel and by numpy, which must agree."""
     snapshot, rows = state.snapshot(), np.arange(nodes, dtype=np.int32)
-    table, demand, ask = snapshot.table, snapshot.demand(), snapshot.ask(Request(4_000, 0, ((GPU, 1),)))
+    table, learned, ask = snapshot.table, snapshot.demand(), snapshot.ask(Request(4_000, 0, ((GPU, 1),)))
     assert ask is not None
+    classes = (learned.cpu, learned.gpus, learned.share, learned.often, learned.weight)
+    demand = Demand(learned.kind, learned.cores, *classes, mig=0, topology=0)
     codes = fit(table, rows, ask)
     ours, by_kernel = _fastest(lambda: score(table, rows, codes, ask, demand))
     theirs, by_numpy = _fastest(lambda: d1_whole(table, rows, ask, demand))
@@ -154,13 +157,17 @@ def d1_whole(table: Table, rows: NDArray[np.int32], ask: Ask, demand: Demand) ->
     cores = np.maximum(table.cpu - table.cpu_used, 0)[rows].astype(np.float64)
     idle = left >= 1
     then = np.where(idle & (np.cumsum(idle, axis=1) <= ask.whole), 0, left)
-    worth = _worth(then, np.maximum(cores - ask.cpu, 0), demand) - _worth(left, cores, demand)
+    cut = table.slices[rows]
+    mig = np.where(cut >= 0, 1 - np.bitwise_count(cut & 0xFF) / 8, 0).sum(axis=1)
+    worth = _worth(then, mig, np.maximum(cores - ask.cpu, 0), demand) - _worth(left, mig, cores, demand)
     return np.asarray(worth - 0.5 * table.order[rows] / 2**32)
 
 
-def _worth(left: NDArray[np.float64], cores: NDArray[np.float64], demand: Demand) -> NDArray[np.float64]:
+def _worth(
+    left: NDArray[np.float64], mig: NDArray[np.float64], cores: NDArray[np.float64], demand: Demand
+) -> NDArray[np.float64]:
     total = left.sum(axis=1)
-    worth = np.minimum(total, cores / (1000 * demand.cores))
+    worth = np.minimum(total + mig, cores / (1000 * demand.cores))
     classes = zip(demand.cpu, demand.gpus, demand.share, demand.often, demand.weight, strict=True)
     for cpu, gpus, share, often, weight in classes:
         fits = np.floor(left / share + 1e-9).sum(axis=1) // gpus
