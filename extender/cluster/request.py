@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from extender.wire.marks import GPU_MEMORY
 from extender.wire.objects import Container, Pod, Quantity, Resources
 from extender.wire.quantity import QuantityError, device_count, milli, whole
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 VENDOR = "nvidia.com/"
-GPU_MEMORY = "kvitej.io/gpu-memory"
 CAP = 2**50
 """No machine has as much of anything; capping here keeps sums within 64 bits, and what asks for it never fits."""
 MOST_DEVICES = 2**16

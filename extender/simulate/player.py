@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from extender import duration
-from extender.cluster.request import GPU_MEMORY
 from extender.cluster.snapshot import Snapshot
 from extender.simulate.cluster import EmbeddedCluster, Json
 from extender.simulate.clusterfile import ClusterFile, Intruder, PodKind, numbered
