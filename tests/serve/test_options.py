@@ -50,6 +50,8 @@ def test_every_option_has_a_test_here() -> None:
         "server.in_flight",
         "watch.stale_after",
         "wake.delay",
+        "admission.schedulers",
+        "admission.writers",
         "log.level",
         "log.format",
     }
