@@ -299,7 +299,14 @@ async def test_kvitej_serve_answers_reviews(api: Api, control_plane: ControlPlan
     (port,) = free_ports(1)
     made = certs.make(tmp_path, ("127.0.0.1",))
     _, cert, key = made.files
-    options = ["--webhook", f"127.0.0.1:{port}", "--webhook-cert", cert, "--webhook-key", key]
+    options: list[str | Path] = [
+        "--webhook",
+        f"127.0.0.1:{port}",
+        "--webhook-cert",
+        cert,
+        "--webhook-key",
+        key,
+    ]
     kvitej = Extender(control_plane, name="admits", options=options)
     try:
         kvitej.wait_synced()

@@ -64,7 +64,8 @@ def test_a_dry_run_says_so() -> None:
 
 def test_another_kind_has_no_pod_whatever_its_object_is() -> None:
     kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
-    for value in ({"spec": {"containers": 7}}, None, []):
+    values: list[Any] = [{"spec": {"containers": 7}}, None, []]
+    for value in values:
         assert decode_review(changed(CREATE, kind=kind, object=value)).pod is None
 
 
