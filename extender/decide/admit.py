@@ -33,7 +33,7 @@ _TOPOLOGIES = ("prefer", "require")
 class Policies(Protocol):
     """Who belongs where, by the policies as they are now."""
 
-    def place(self, namespace: str, namespace_labels: Mapping[str, str], scheduler_name: str) -> Place | None:
+    def place(self, namespace: str, labels: Mapping[str, str], scheduler: str, /) -> Place | None:
         """The policy and tenant of pods of this namespace and scheduler; None where no policy applies."""
 
 

@@ -11,6 +11,7 @@ from extender.wire.marks import GATE
 from extender.wire.objects import Pod, PodList
 
 PAGE = 500
+IN_FLIGHT = 32
 
 Released = list[tuple[str, str | None]]
 """Pods as NAMESPACE/NAME, each with what went wrong, or None where the gate is lifted."""
@@ -48,16 +49,19 @@ async def _release(
                 return [(_named(found[0]), f"it does not have the gate {GATE}")]
         else:
             found = [each for each in await _list(client, namespace) if _is_gated(each)]
-        return [(_named(each), await _lift(client, each)) for each in found]
+        limit = asyncio.Semaphore(IN_FLIGHT)
+        problems = await asyncio.gather(*(_lift(client, each, limit) for each in found))
+        return [(_named(each), problem) for each, problem in zip(found, problems, strict=True)]
 
 
-async def _lift(client: Client, pod: Pod) -> str | None:
+async def _lift(client: Client, pod: Pod, limit: asyncio.Semaphore) -> str | None:
     """What keeps the gate in place, if anything; the uid is a precondition."""
     gone = {"$patch": "delete", "name": GATE}
     patch = {"metadata": {"uid": pod.metadata.uid}, "spec": {"schedulingGates": [gone]}}
     try:
         path = _path(pod.metadata.namespace, pod.metadata.name)
-        answer = await client.patch(path, msgspec.json.encode(patch), STRATEGIC_MERGE_PATCH)
+        async with limit:
+            answer = await client.patch(path, msgspec.json.encode(patch), STRATEGIC_MERGE_PATCH)
     except ApiError as error:
         return str(error)
     return None if answer.status in (200, 404) else str(StatusError(answer))

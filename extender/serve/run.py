@@ -16,7 +16,6 @@ from aiohttp import web
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
 from extender.cluster.state import ClusterState
 from extender.config import Config
-from extender.decide.admit import Admission
 from extender.decide.wake import to_nudge
 from extender.fairness.depth import QueueDepths
 from extender.schedulerconfig import managed_resources
@@ -26,7 +25,7 @@ from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
 from extender.serve.tls import Certificate
-from extender.serve.webhook import WebhookDoor
+from extender.serve.webhook import WebhookDoor, admission
 from extender.wire.extender import BindingArgs
 from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
 
@@ -108,7 +107,7 @@ async def reviewing(door: WebhookDoor, config: Config, webhook: Webhook) -> Asyn
 class _NoPolicies:
     """No policy applies to anything: no pod is gated or refused."""
 
-    def place(self, namespace: str, namespace_labels: Mapping[str, str], scheduler_name: str) -> None:
+    def place(self, namespace: str, labels: Mapping[str, str], scheduler: str, /) -> None:
         return None
 
 
@@ -156,14 +155,9 @@ async def _serve_kubernetes(
             SeatDoor(book, writer, config, metrics, vetoed),
             config,
         )
-        admission = Admission(
-            _NoPolicies(),
-            lambda namespace: {},
-            frozenset(config.admission.schedulers),
-            frozenset(config.admission.writers),
-        )
+        rules = admission(config, _NoPolicies(), lambda _: {})
         admitting = (
-            reviewing(WebhookDoor(admission, QueueDepths(), metrics), config, webhook)
+            reviewing(WebhookDoor(rules, QueueDepths(), metrics), config, webhook)
             if webhook
             else contextlib.nullcontext("")
         )

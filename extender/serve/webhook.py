@@ -5,12 +5,13 @@ What a validating review let pass counts in its queue at once, so that a burst c
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 
 import structlog
 
-from extender.decide.admit import Admission, Refusal, mutate, validate
+from extender.config import Config
+from extender.decide.admit import Admission, Policies, Refusal, mutate, validate
 from extender.fairness.depth import QueueDepths
 from extender.serve import book
 from extender.serve.metrics import Metrics
@@ -19,6 +20,19 @@ from extender.wire.admission import Review, ReviewError, allowed, decode_review,
 log = structlog.get_logger()
 
 Decide = Callable[[Review], bytes | Refusal]
+
+
+def admission(
+    config: Config,
+    policies: Policies,
+    namespace_labels: Callable[[str], Mapping[str, str]],
+    preemptible_classes: Container[str] = frozenset(),
+) -> Admission:
+    """What the door goes by: what the configuration says, and what the watches show at each moment."""
+    ours = config.admission
+    return Admission(
+        policies, namespace_labels, frozenset(ours.schedulers), frozenset(ours.writers), preemptible_classes
+    )
 
 
 class WebhookDoor:

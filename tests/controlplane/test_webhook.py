@@ -12,8 +12,7 @@ import yaml
 
 from extender import certs
 from extender.cluster.state import ClusterState
-from extender.config import Config
-from extender.decide.admit import Admission
+from extender.config import Config, from_mapping
 from extender.fairness.depth import Queue, QueueDepths
 from extender.fairness.policy import Foreign, Place, Policy, Tenant
 from extender.kube.release import release_by_hand
@@ -21,7 +20,7 @@ from extender.schedulerconfig import managed_resources
 from extender.serve.book import Book
 from extender.serve.metrics import Metrics
 from extender.serve.run import Webhook, reviewing
-from extender.serve.webhook import WebhookDoor
+from extender.serve.webhook import WebhookDoor, admission
 from tests.controlplane.api import GPU, STRATEGIC_MERGE_PATCH, Api, ApiError, Object, node, pod, wait_until
 from tests.controlplane.extender import Extender, grant
 from tests.controlplane.processes import ControlPlane, free_ports
@@ -54,10 +53,9 @@ class Served:
         self.depths = QueueDepths()
         book = Book(ClusterState(managed_resources()))
         self.metrics = Metrics(book.snapshot, lambda: ())
-        admission = Admission(
-            Training(), lambda _: {}, frozenset(("fair-quota",)), frozenset(config.admission.writers)
+        self.door = WebhookDoor(
+            admission(config, Training(), lambda _: {}), self.depths, self.metrics, lambda: self.now
         )
-        self.door = WebhookDoor(admission, self.depths, self.metrics, lambda: self.now)
 
     @property
     def asked(self) -> tuple[int, int]:
@@ -90,7 +88,7 @@ async def served(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Async
     for namespace in ("training", "other"):
         await api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         await api._ask("DELETE", f"/api/v1/namespaces/{namespace}/pods", {"gracePeriodSeconds": 0})
-    config = Config()
+    config = from_mapping({"admission": {"schedulers": ["fair-quota"]}})
     served = Served(config)
     made = certs.make(tmp_path / "certs", ("127.0.0.1",))
     _, cert, key = made.files

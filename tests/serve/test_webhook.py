@@ -1,13 +1,12 @@
 """The webhook's door and listener: statuses, counting, the certificate, and 10,000 malformed reviews."""
 
 import asyncio
-import base64
-import copy
 import io
 import json
+import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,55 +15,21 @@ import aiohttp
 import pytest
 import structlog
 import trustme
+import yaml
 from structlog.typing import EventDict, WrappedLogger
 
-from extender.cluster.state import ClusterState
 from extender.config import Config
-from extender.decide.admit import Admission
-from extender.fairness.depth import Queue, QueueDepths
-from extender.fairness.policy import Foreign, Place, Policy, Tenant
-from extender.schedulerconfig import managed_resources
 from extender.serve import tls
 from extender.serve.app import reviews
-from extender.serve.book import Book, Refusal
-from extender.serve.metrics import Metrics
+from extender.serve.book import Refusal
 from extender.serve.run import Webhook, listening, reviewing
 from extender.serve.tls import Certificate, CertificateError
-from extender.serve.webhook import WebhookDoor
 from tests.builders import GPU, Json, raw_pod
 from tests.patches import patched
 from tests.serve.mutants import mutants
+from tests.serve.reviews import DATA, KVITEJ, RECORDED, Served, patch_of, response, review
 
 MANY = 10_000
-QUEUE = Queue("pool", "training")
-KVITEJ = "system:serviceaccount:kvitej:kvitej"
-DATA = Path(__file__).parents[1] / "data" / "wire"
-RECORDED = {
-    name: (DATA / f"admission-review-{name}.json").read_bytes() for name in ("create", "validate", "update")
-}
-
-
-class Training:
-    def __init__(self, depth: int) -> None:
-        tenant = Tenant("training", 1, queue_depth=depth, priority_classes=frozenset(("low",)))
-        self.policy = Policy("pool", (tenant,), node_selector={"pool": "a"}, foreign=Foreign.DENY)
-
-    def place(self, namespace: str, namespace_labels: Mapping[str, str], scheduler_name: str) -> Place | None:
-        return Place(self.policy, self.policy.tenant(namespace))
-
-
-class Served:
-    def __init__(self, depth: int = 1_000) -> None:
-        book = Book(ClusterState(managed_resources()))
-        self.metrics = Metrics(book.snapshot, lambda: ())
-        self.depths = QueueDepths()
-        schedulers = frozenset(("fair-quota", "default-scheduler"))
-        admission = Admission(Training(depth), lambda _: {}, schedulers, frozenset((KVITEJ,)))
-        self.door = WebhookDoor(admission, self.depths, self.metrics, lambda: 0.0)
-
-    @property
-    def waiting(self) -> int:
-        return self.depths.depth(QUEUE, 0.0)
 
 
 class Log:
@@ -87,34 +52,6 @@ def log() -> Iterator[Log]:
     yield kept
     structlog.reset_defaults()
     assert not kept.errors
-
-
-def review(body: bytes, **request: Any) -> bytes:
-    document = json.loads(body)
-    document["request"] |= request
-    return json.dumps(document).encode()
-
-
-def response(answer: bytes) -> Json:
-    document = json.loads(answer)
-    assert list(document) == ["apiVersion", "kind", "response"]
-    assert (document["apiVersion"], document["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    found: Json = document["response"]
-    assert isinstance(found["uid"], str)
-    assert type(found["allowed"]) is bool
-    if found["allowed"]:
-        assert "status" not in found
-        assert ("patch" in found) == ("patchType" in found)
-    else:
-        assert found["status"]["code"] in (400, 403, 422, 429)
-        assert len(found["status"]["message"]) > 20
-        assert "patch" not in found
-    return found
-
-
-def patch_of(found: Json) -> list[Json]:
-    operations: list[Json] = json.loads(base64.b64decode(found.get("patch", "W10=")))
-    return operations
 
 
 def test_a_recorded_create_is_gated_under_its_own_uid() -> None:
@@ -152,6 +89,16 @@ def test_a_recorded_update_puts_back_what_is_kvitejs() -> None:
     found = response(Served().door.mutate(RECORDED["update"]))
     assert patch_of(found) == [{"op": "remove", "path": "/metadata/annotations/kvitej.io~1devices"}]
     assert found["warnings"] == ["annotation kvitej.io/devices is kvitej's to write, and stays as it was"]
+
+
+def test_the_manifest_spares_the_writers_and_both_reviews_are_of_the_same_requests() -> None:
+    manifest = Path(__file__).parents[2] / "scheduler-config" / "webhook.yaml"
+    (mutating,), (validating,) = (each["webhooks"] for each in yaml.safe_load_all(manifest.read_text()))
+    for key in ("matchConditions", "rules", "namespaceSelector", "failurePolicy", "timeoutSeconds"):
+        assert mutating[key] == validating[key]
+    assert (mutating["failurePolicy"], mutating["timeoutSeconds"]) == ("Ignore", 3)
+    spared = mutating["matchConditions"][-1]["expression"]
+    assert re.findall("'(.*?)'", spared) == list(Config().admission.writers)
 
 
 def bodies() -> list[bytes]:
@@ -259,7 +206,7 @@ def test_ten_thousand_malformed_reviews_never_get_a_patch_that_does_not_apply() 
         if document is None:
             continue
         request = document["request"]
-        request["object"] = patched(request["object"], copy.deepcopy(operations))
+        request["object"] = patched(request["object"], operations)
         again = answered(served.door.mutate, json.dumps(document).encode())
         assert again is not None
         assert again["allowed"]
