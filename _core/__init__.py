@@ -1,12 +1,12 @@
 """The native core: arrays in, arrays or bytes out. Only what this page exports may be used.
 
-A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed for the pods to
-come (`demand`, `fragmentation`; `mig` for MIG instances) and ranked (`score`) over the book's columns (`columns`),
-and the answer is copied together from prebuilt bytes (`encode`); `replay` does it for thousands of pods. Which GPUs
-of a node belong together is looked up in tables of its link matrix (`topology`), beside what the stock device
-plugin would hand out (`allocator`). Exported functions check types, shapes and row ranges once and answer bad input
-with a ValueError (or a TypeError for what is not the named class or a number at all); inside, nothing allocates and
-nothing is checked.
+A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed for the pods to come
+(`demand`, `fragmentation`), for MIG instances (`instances`) and for NVLink (`linked`) and ranked (`score`) over the
+book's columns (`columns`), and the answer is copied together from prebuilt bytes (`encode`); `replay` does it for
+thousands of pods. Kinds of nodes share their tables (`hardware`): where on a card an instance goes (`mig`), which
+GPUs belong together (`topology`), what the stock device plugin would hand out (`allocator`). Exported functions check
+types, shapes and row ranges once and answer bad input with a ValueError (or a TypeError for what is not the named
+class or a number at all); inside, nothing allocates and nothing is checked.
 """
 
 from _core.allocator import Allocator
@@ -18,6 +18,9 @@ from _core.fit import (
     CONTENDED,
     FITS,
     LACKING,
+    LINKS_TAKEN,
+    LINKS_TOO_SLOW,
+    LINKS_UNKNOWN,
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
@@ -27,13 +30,15 @@ from _core.fit import (
     seat,
 )
 from _core.fragmentation import slots
-from _core.mig import Slices, place_dynamic, replay_dynamic, score_static
+from _core.hardware import Hardware
+from _core.instances import score_static
+from _core.mig import Slices, place_dynamic, replay_dynamic
 from _core.names import NameIndex
 from _core.replay import Replay
 from _core.score import best, grade, renew, score
 from _core.topology import Sets, connect
 
-ABI = 3
+ABI = 4
 """Raised with every change of what stands below, so that a stale build is named instead of misread."""
 
 __all__ = [
@@ -46,6 +51,9 @@ __all__ = [
     "FIRST_FIT",
     "FITS",
     "LACKING",
+    "LINKS_TAKEN",
+    "LINKS_TOO_SLOW",
+    "LINKS_UNKNOWN",
     "MEMORY_TAKEN",
     "MEMORY_TOO_SMALL",
     "MEMORY_UNKNOWN",
@@ -55,6 +63,7 @@ __all__ = [
     "Allocator",
     "Ask",
     "Demand",
+    "Hardware",
     "NameIndex",
     "Replay",
     "Sets",

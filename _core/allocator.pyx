@@ -11,7 +11,7 @@ import numpy as np
 
 from libc.stdint cimport INT32_MAX, int32_t, uint32_t
 
-from _core.columns cimport exact, whole_number
+from _core.checks cimport exact, whole_number
 
 cdef enum:
     MOST = 8000000      # per pair; keeps the sum over all pairs within 32 bits

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
 
+from _core.hardware cimport Hardware
+
 cdef enum:
     # Table.state
     OPEN = 0
@@ -41,6 +43,13 @@ cdef class Table:
     cdef const int32_t[:, ::1] shares_soft
     cdef const int32_t[:, ::1] exclusive        # [N, G] whole-card owners
     cdef const int32_t[:, ::1] exclusive_soft
+    cdef const int32_t[::1] part                # per mille of a card that an nvidia.com/gpu of mode INSTANCE is
+    cdef const int32_t[::1] geometry            # index into hardware.slices
+    cdef const int32_t[::1] misplaced           # instances on dynamic cards whose place is unknown
+    cdef const int32_t[::1] topology            # index into hardware.links
+    cdef const int32_t[:, ::1] slices           # [N, G] occupancy of dynamic cards, -1 = no such card
+    cdef const int32_t[:, ::1] slices_soft
+    cdef readonly Hardware hardware
 
 
 cdef class Ask:
@@ -54,9 +63,8 @@ cdef class Ask:
     cdef readonly int64_t cpu                   # thousandths of a core
     cdef readonly int32_t gpu_id                # resource id of nvidia.com/gpu, -1 = not asked
     cdef readonly int32_t shared_id
+    cdef readonly int32_t bandwidth             # MB/s needed between its whole cards
+    cdef readonly bint nvlink                   # whether all of them need NVLink
 
 
-cdef object exact(object array, str name, str dtype, tuple shape)
-cdef int64_t whole_number(object value, str name, int64_t least, int64_t most) except? -1
-cdef const int32_t[::1] indices(object array, str name, Py_ssize_t limit)
 cdef int known_resources(Table table, Ask ask) except -1

@@ -3,6 +3,8 @@ from typing import Final, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from _core.hardware import Hardware
+
 __pyx_capi__: Final[dict[str, object]]
 
 @final
@@ -27,6 +29,13 @@ class Table:
     shares_soft: Final[NDArray[np.int32]]
     exclusive: Final[NDArray[np.int32]]
     exclusive_soft: Final[NDArray[np.int32]]
+    part: Final[NDArray[np.int32]]
+    geometry: Final[NDArray[np.int32]]
+    misplaced: Final[NDArray[np.int32]]
+    topology: Final[NDArray[np.int32]]
+    slices: Final[NDArray[np.int32]]
+    slices_soft: Final[NDArray[np.int32]]
+    hardware: Final[Hardware]
     def __new__(
         cls,
         *,
@@ -49,6 +58,13 @@ class Table:
         shares_soft: NDArray[np.int32],
         exclusive: NDArray[np.int32],
         exclusive_soft: NDArray[np.int32],
+        part: NDArray[np.int32],
+        geometry: NDArray[np.int32],
+        misplaced: NDArray[np.int32],
+        topology: NDArray[np.int32],
+        slices: NDArray[np.int32],
+        slices_soft: NDArray[np.int32],
+        hardware: Hardware | None = None,
     ) -> Self: ...
     def copy_row(self, row: int) -> Table: ...
 
@@ -62,6 +78,8 @@ class Ask:
     cpu: Final[int]
     gpu_id: Final[int]
     shared_id: Final[int]
+    bandwidth: Final[int]
+    nvlink: Final[bool]
     def __new__(
         cls,
         resources: NDArray[np.int32],
@@ -72,4 +90,6 @@ class Ask:
         cpu: int = 0,
         gpu_id: int = -1,
         shared_id: int = -1,
+        bandwidth: int = 0,
+        nvlink: bool = False,
     ) -> Self: ...

@@ -6,17 +6,18 @@ The book owns the arrays and changes them in place; it builds a new Table only w
 shapes are checked here, once per growth or once per call, so that the loops need no checks.
 """
 
-from operator import index
-
-import numpy as np
-
 from libc.stdint cimport INT32_MAX, INT64_MAX
 
+from _core.checks cimport exact, whole_number
+from _core.hardware cimport Hardware
+
 _PER_ROW = {"state": "int8", "mode": "int8", "cards": "int32", "replicas": "int32", "opaque": "int32",
-            "order": "uint32", "soft": "int32", "cpu": "int64", "cpu_used": "int64"}
+            "order": "uint32", "soft": "int32", "cpu": "int64", "cpu_used": "int64", "part": "int32",
+            "geometry": "int32", "misplaced": "int32", "topology": "int32"}
 _PER_RESOURCE = {"allocatable": "int64", "used": "int64", "used_soft": "int64"}
 _PER_CARD = {"memory": "int64", "memory_used": "int64", "memory_soft": "int64", "shares": "int32",
-             "shares_soft": "int32", "exclusive": "int32", "exclusive_soft": "int32"}
+             "shares_soft": "int32", "exclusive": "int32", "exclusive_soft": "int32", "slices": "int32",
+             "slices_soft": "int32"}
 
 
 cdef class Table:
@@ -36,12 +37,25 @@ cdef class Table:
         Stable hash of the node, which orders rows: a part of the score, and what breaks ties.
     cpu, cpu_used : int64[N]
         Thousandths of a core: what the node offers, what all its pods ask for.
+    part : int32[N]
+        Of MIG strategy single: per mille of a card that one nvidia.com/gpu is.
+    geometry : int32[N]
+        Index into `hardware.slices` of the model whose cards are cut on demand; any other: none is.
+    misplaced : int32[N]
+        MIG instances on such cards whose place is not known: while there are any, nothing more is cut.
+    topology : int32[N]
+        Index into `hardware.links` of how the row's cards are linked; any other: not known.
     allocatable, used, used_soft : int64[N, R]
         Counts of extended resources: what the node offers, what is held, what soft claims would add.
     memory, memory_used, memory_soft : int64[N, G]
         Bytes per card; a memory of 0 is unknown.
     shares, shares_soft, exclusive, exclusive_soft : int32[N, G]
         Replicas in use and whole-card owners, per card.
+    slices, slices_soft : int32[N, G]
+        Of cards that are cut on demand, numbered by themselves: the occupancy, and the bits that soft claims
+        would add; an occupancy of -1: no such card.
+    hardware : Hardware or None
+        What the kinds of nodes are made of, for R resources; None: nothing is known of any.
 
     Every array stays readable under its name, as the numpy array that was given.
 
@@ -52,7 +66,8 @@ cdef class Table:
     """
 
     def __cinit__(self, *, state, mode, cards, replicas, opaque, order, soft, cpu, cpu_used, allocatable, used,
-                  used_soft, memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft):
+                  used_soft, memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft,
+                  part, geometry, misplaced, topology, slices, slices_soft, Hardware hardware=None):
         exact(state, "state", "int8", (-1,))
         exact(allocatable, "allocatable", "int64", (-1, -1))
         exact(memory, "memory", "int64", (-1, -1))
@@ -71,6 +86,8 @@ cdef class Table:
             "allocatable": allocatable, "used": used, "used_soft": used_soft,
             "memory": memory, "memory_used": memory_used, "memory_soft": memory_soft, "shares": shares,
             "shares_soft": shares_soft, "exclusive": exclusive, "exclusive_soft": exclusive_soft,
+            "part": part, "geometry": geometry, "misplaced": misplaced, "topology": topology,
+            "slices": slices, "slices_soft": slices_soft,
         }
         for dtypes, shape in (
             (_PER_ROW, (self.rows,)),
@@ -86,6 +103,11 @@ cdef class Table:
         self.memory, self.memory_used, self.memory_soft = memory, memory_used, memory_soft
         self.shares, self.shares_soft = shares, shares_soft
         self.exclusive, self.exclusive_soft = exclusive, exclusive_soft
+        self.part, self.geometry, self.misplaced, self.topology = part, geometry, misplaced, topology
+        self.slices, self.slices_soft = slices, slices_soft
+        self.hardware = Hardware.none(self.kinds) if hardware is None else hardware
+        if self.hardware.kinds != self.kinds:
+            raise ValueError(f"hardware must be for {self.kinds} resources, not for {self.hardware.kinds}.")
 
     def __getattr__(self, str name):
         try:
@@ -102,7 +124,8 @@ cdef class Table:
             If `row` is not a row of this table.
         """
         cdef Py_ssize_t at = whole_number(row, "row", 0, self.rows - 1)
-        return Table(**{name: array[at:at + 1].copy() for name, array in self.arrays.items()})
+        rows = {name: array[at:at + 1].copy() for name, array in self.arrays.items()}
+        return Table(**rows, hardware=self.hardware)
 
 
 cdef class Ask:
@@ -111,7 +134,8 @@ cdef class Ask:
     Parameters
     ----------
     resources : int32[k]
-        Distinct ids of extended resources: columns of the Table.
+        Distinct ids of extended resources: columns of the Table. MIG instances that are cut on demand are cut
+        from the last to the first, so the larger ones should come last.
     counts : int64[k]
         How many of each, at least 1.
     whole, shares : int
@@ -122,6 +146,10 @@ cdef class Ask:
         Thousandths of a core. Whether the row has as many is the scheduler's to know; here it only weighs.
     gpu_id, shared_id : int
         The ids of nvidia.com/gpu and nvidia.com/gpu.shared; -1 if not asked for.
+    bandwidth : int
+        MB/s that the slowest two of its whole cards need between them, 0 for any.
+    nvlink : bool
+        Whether all of them need NVLink.
 
     Raises
     ------
@@ -129,7 +157,8 @@ cdef class Ask:
         If the arrays, numbers or ids do not agree with the above.
     """
 
-    def __cinit__(self, resources, counts, whole, shares, memory, cpu=0, gpu_id=-1, shared_id=-1):
+    def __cinit__(self, resources, counts, whole, shares, memory, cpu=0, gpu_id=-1, shared_id=-1, bandwidth=0,
+                  bint nvlink=False):
         exact(resources, "resources", "int32", (-1,))
         exact(counts, "counts", "int64", resources.shape)
         self.resources, self.counts = resources.copy(), counts.copy()
@@ -144,6 +173,8 @@ cdef class Ask:
         self.shares = whole_number(shares, "shares", 0, INT64_MAX)
         self.memory = whole_number(memory, "memory", 0, INT64_MAX)
         self.cpu = whole_number(cpu, "cpu", 0, INT64_MAX)
+        self.bandwidth = whole_number(bandwidth, "bandwidth", 0, INT32_MAX)
+        self.nvlink = nvlink
         self.gpu_id = whole_number(gpu_id, "gpu_id", -1, INT32_MAX)
         self.shared_id = whole_number(shared_id, "shared_id", -1, INT32_MAX)
         for name, amount, kind in (
@@ -152,44 +183,6 @@ cdef class Ask:
             if amount_of.get(kind, 0) != amount or (kind >= 0 and amount == 0):
                 raise ValueError(f"{name} {kind} must be the resource that is asked for {amount} times, "
                                  f"or -1 when it is not asked for.")
-
-
-cdef object exact(object array, str name, str dtype, tuple shape):
-    """`array` if it is a C-contiguous array of this type and shape (-1: any length), else ValueError."""
-    if isinstance(array, np.ndarray):
-        if (array.dtype == dtype and array.flags.c_contiguous and array.ndim == len(shape)
-                and all([want in (-1, got) for want, got in zip(shape, array.shape)])):
-            return array
-        layout = "" if array.flags.c_contiguous else "non-contiguous "
-        got = f"a {layout}{array.dtype} array of shape {array.shape}"
-    else:
-        got = f"a {type(array).__name__}"
-    wanted = str(shape).replace("-1", "n")
-    raise ValueError(f"{name} must be a C-contiguous {dtype} array of shape {wanted}, not {got}.")
-
-
-cdef int64_t whole_number(object value, str name, int64_t least, int64_t most) except? -1:
-    number = index(value)
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {number}.")
-    return number
-
-
-cdef const int32_t[::1] indices(object array, str name, Py_ssize_t limit):
-    """A view of an int32[n] array whose values all lie in 0..limit-1, else ValueError."""
-    cdef const int32_t[::1] view = exact(array, name, "int32", (-1,))
-    cdef Py_ssize_t wrong = _outside(view, limit)
-    if wrong >= 0:
-        raise ValueError(f"{name}[{wrong}] is {view[wrong]}, but there are only rows 0 to {limit - 1}.")
-    return view
-
-
-cdef Py_ssize_t _outside(const int32_t[::1] view, Py_ssize_t limit) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(view.shape[0]):
-        if view[i] < 0 or view[i] >= limit:
-            return i
-    return -1
 
 
 cdef int known_resources(Table table, Ask ask) except -1:

@@ -21,6 +21,9 @@ class Demand:
     share: Final[NDArray[np.float64]]
     often: Final[NDArray[np.float64]]
     weight: Final[NDArray[np.float64]]
+    fragmentation: Final[float]
+    mig: Final[float]
+    topology: Final[float]
     def __new__(
         cls,
         kind: int,
@@ -30,4 +33,8 @@ class Demand:
         share: NDArray[np.float64],
         often: NDArray[np.float64],
         weight: NDArray[np.float64],
+        *,
+        fragmentation: float = 1.0,
+        mig: float = 1.0,
+        topology: float = 1.0,
     ) -> Self: ...

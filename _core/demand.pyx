@@ -4,7 +4,7 @@
 
 from math import isfinite
 
-from _core.columns cimport exact, whole_number
+from _core.checks cimport exact, whole_number
 
 cdef class Demand:
     """A demand mix of M classes and the score that is to be made of it, immutable.
@@ -25,6 +25,8 @@ cdef class Demand:
         Frequencies, at least 0.
     weight : float64[M]
         GPUs that room for one more pod of the class is worth, at least 0.
+    fragmentation, mig, topology : float
+        The scale of each kernel's part of the score, from 0 (off).
 
     Raises
     ------
@@ -32,12 +34,16 @@ cdef class Demand:
         If arrays or numbers do not agree with the above, or if there are more than 128 classes.
     """
 
-    def __cinit__(self, kind, cores, cpu, gpus, share, often, weight):
+    def __cinit__(self, kind, cores, cpu, gpus, share, often, weight, *, fragmentation=1.0, mig=1.0, topology=1.0):
         cdef Py_ssize_t m
         self.kind = whole_number(kind, "kind", D1, FIRST_FIT)
         self.cores = cores
         if not 0 < self.cores < 1e12:
             raise ValueError(f"cores must be a number above 0, not {cores}.")
+        self.fragmentation, self.mig, self.topology = fragmentation, mig, topology
+        for scale, name in ((fragmentation, "fragmentation"), (mig, "mig"), (topology, "topology")):
+            if not 0 <= scale < 1e6:
+                raise ValueError(f"{name} must be a scale of at least 0, not {scale}.")
         exact(cpu, "cpu", "int64", (-1,))
         self.classes = cpu.shape[0]
         if self.classes > MOST_CLASSES:

@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from _core.columns cimport exact, indices
+from _core.checks cimport exact, indices
 from _core.names cimport NameIndex
 
 cdef const char* DIGITS = "0123456789"

@@ -12,5 +12,8 @@ cpdef enum:
     MEMORY_UNKNOWN = 6
     MEMORY_TOO_SMALL = 7
     MEMORY_TAKEN = 8
+    LINKS_UNKNOWN = 9
+    LINKS_TOO_SLOW = 10
+    LINKS_TAKEN = 11
 
 cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil

@@ -15,8 +15,11 @@ TAKEN: Final = 5
 MEMORY_UNKNOWN: Final = 6
 MEMORY_TOO_SMALL: Final = 7
 MEMORY_TAKEN: Final = 8
+LINKS_UNKNOWN: Final = 9
+LINKS_TOO_SLOW: Final = 10
+LINKS_TAKEN: Final = 11
 
 def fit(table: Table, rows: NDArray[np.int32], ask: Ask) -> NDArray[np.int8]: ...
 def seat(
     table: Table, row: int, ask: Ask, demand: Demand, soft: bool = False
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]: ...

@@ -11,10 +11,15 @@ import numpy as np
 
 from libc.stdint cimport int8_t, int32_t, int64_t
 
+from _core.allocator cimport bits
 from _core.cards cimport Need, Row, Seats, choose, free_cards, has_room, need_on, row_at
-from _core.columns cimport OPEN, VACANT, Ask, Table, indices, known_resources, whole_number
+from _core.checks cimport indices, whole_number
+from _core.columns cimport OPEN, VACANT, Ask, Table, known_resources
 from _core.demand cimport Demand
 from _core.fragmentation cimport weigh
+from _core.instances cimport PLACE, asks_instances, can_cut
+from _core.linked cimport linked, links_verdict
+from _core.topology cimport Linked
 
 
 def fit(Table table not None, rows, Ask ask not None):
@@ -52,7 +57,8 @@ def fit(Table table not None, rows, Ask ask not None):
 def seat(Table table not None, row, Ask ask not None, Demand demand not None, bint soft=False):
     """Choose a row's cards for one pod: those that its score was given for.
 
-    Whole cards are the free ones of lowest index. The first share goes where the demand's score is highest.
+    Whole cards are those that the device plugin would hand out, where the row's links are known and no share goes
+    beside them, else the free ones of lowest index. The first share goes where the demand's score is highest.
     Every other one goes to the same card while it has room, then to the shared card that has room and is left
     with the least memory (with the fewest replicas where memory is unknown; those come last), then to the free
     card of lowest index.
@@ -72,6 +78,8 @@ def seat(Table table not None, row, Ask ask not None, Demand demand not None, bi
         Cards for the pod alone.
     shares : int32[s]
         The card of each share.
+    instances : int32[m, 4]
+        Of each MIG instance that is cut on demand: its resource, card, start, and the bits it takes there.
 
     Raises
     ------
@@ -83,7 +91,8 @@ def seat(Table table not None, row, Ask ask not None, Demand demand not None, bi
     cdef Row there
     cdef Seats seats
     cdef int32_t[::1] cards, many
-    cdef Py_ssize_t first
+    cdef Py_ssize_t first, card
+    cdef Linked found
     known_resources(table, ask)
     code = judge(table, at, ask, soft)
     if code != FITS:
@@ -94,7 +103,26 @@ def seat(Table table not None, row, Ask ask not None, Demand demand not None, bi
     first = weigh(table, at, ask, soft, demand).first
     seats = choose(&there, need_on(table, at, ask), first, &cards[0], &many[0])
     shared = chosen[seats.whole:seats.chosen]
-    return chosen[:seats.whole].copy(), np.repeat(shared, counts[shared])
+    whole = chosen[:seats.whole].copy()
+    if seats.whole > 0 and seats.chosen == seats.whole:
+        found = linked(table, at, &there, seats.whole)
+        if bits(found.chosen) == seats.whole:
+            whole = np.array([card for card in range(there.cards) if found.chosen >> card & 1], np.int32)
+    return whole, np.repeat(shared, counts[shared]), _places(table, at, ask, soft)
+
+
+cdef object _places(Table table, Py_ssize_t row, Ask ask, bint soft):
+    cdef int32_t[:, ::1] places
+    cdef Py_ssize_t i, count = 0
+    cdef Py_ssize_t model = table.geometry[row]
+    if 0 <= model < table.hardware.models and asks_instances(table, row, ask):
+        for i in range(ask.ids.shape[0]):
+            count += ask.amounts[i] if table.hardware.profile[model, ask.ids[i]] >= 0 else 0
+    result = np.empty((count, PLACE), np.int32)
+    if count > 0:
+        places = result
+        can_cut(table, row, ask, soft, &places[0, 0])
+    return result
 
 
 cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil:
@@ -111,6 +139,7 @@ cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil:
 cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
     """FITS or the reason why not, with soft claims counted or not; never CONTENDED."""
     cdef Py_ssize_t i, kind
+    cdef int links
     cdef int64_t used, enough = 0, known = 0
     cdef bint lacking = False, taken = False
     cdef Need need
@@ -126,7 +155,7 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
         return LACKING
     need = need_on(table, row, ask)
     if need.whole == 0 and need.shares == 0:
-        return TAKEN if taken else FITS
+        return TAKEN if taken or not can_cut(table, row, ask, soft, NULL) else FITS
     cards = row_at(table, row, ask.memory, soft)
     if need.whole > cards.cards or (need.shares > 0 and (cards.cards == 0 or cards.replicas <= 0)):
         return LACKING
@@ -138,6 +167,9 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
             return MEMORY_UNKNOWN
         if enough < max(need.whole, 1):
             return MEMORY_TOO_SMALL
+    links = links_verdict(table, row, &cards, ask, need.whole)
+    if links == LINKS_UNKNOWN or links == LINKS_TOO_SLOW:
+        return links
     # More whole cards are held somewhere than are free: one of them may be any of the shared ones.
     if taken or free_cards(&cards, 0) < cards.opaque:
         return TAKEN
@@ -149,4 +181,6 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
             if has_room(&cards, need):
                 return MEMORY_TAKEN
         return TAKEN
-    return FITS
+    if not can_cut(table, row, ask, soft, NULL):
+        return TAKEN
+    return links

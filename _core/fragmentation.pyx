@@ -8,11 +8,11 @@ A row's worth to a demand of classes m (cores, cards, part of a card; frequency 
     P1:  min(G, C / rho)
     FGD: -sum p_m f_m
 
-G is what is left of its cards, C its free cores, rho the cores per GPU of the demand: what cores can't feed is
-of no use. f_m is what class m can't use: all of G where it doesn't fit, else the cards that are left with less
-than its part. c_m is how many pods of m still fit. A placement's value is the change of the worth, minus a pull
-towards the rows that come first in a fixed order (D1 0.5, P1 2 over all rows), which fills rows one after
-another; FGD is the published integer of it, 0 to 100. BEST_FIT and FIRST_FIT are what it was measured against.
+G is what is left of its cards, MIG instances and all, C its free cores, rho the cores per GPU of the demand: what
+cores can't feed is of no use. f_m is what class m can't use: all of G where it doesn't fit, else the cards that are
+left with less than its part. c_m is how many pods of m still fit. A placement's value is the change of the worth,
+minus a pull towards the rows that come first in a fixed order (D1 0.5, P1 2 over all rows), which fills rows one
+after another; FGD is the published integer of it, 0 to 100. BEST_FIT and FIRST_FIT are what it was measured against.
 """
 
 import numpy as np
@@ -36,6 +36,7 @@ from _core.cards cimport (
 )
 from _core.columns cimport MOST_CARDS, OPEN, Ask, Table
 from _core.demand cimport BEST_FIT, FGD, FIRST_FIT, MOST_CLASSES, P1, SLACK, Demand
+from _core.instances cimport instances_asked, instances_left
 
 cdef double ROWS = 4294967296.0     # `order` spreads rows over all of uint32
 cdef double MOST_CORES = 128000.0   # the largest node of the published best fit, in thousandths of a core
@@ -93,7 +94,7 @@ cdef Choice weigh(Table table, Py_ssize_t row, Ask ask, bint soft, Demand demand
     cdef double[MOST_CARDS] tried_then
     cdef Need need = need_on(table, row, ask)
     cdef Row there = row_at(table, row, ask.memory, soft)
-    cdef double before, value, cores = cores_left(table, row, ask.cpu)
+    cdef double before, value, mig = instances_left(table, row, soft), cores = cores_left(table, row, ask.cpu)
     cdef double pull = PULL[demand.kind] * (table.order[row] / ROWS)
     cdef Py_ssize_t i, j, kinds = 0
     cdef int64_t place = 0, end
@@ -103,9 +104,10 @@ cdef Choice weigh(Table table, Py_ssize_t row, Ask ask, bint soft, Demand demand
     if demand.kind == FIRST_FIT:
         return choice
     look(&there, left)
-    before = worth(demand, left, there.cards, there.replicas > 0, cores_left(table, row, 0))
+    before = worth(demand, left, there.cards, mig, there.replicas > 0, cores_left(table, row, 0))
+    mig = max(mig - instances_asked(table, row, ask), 0) if mig > 0 else 0
     if need.shares == 0 or demand.kind == P1 or demand.kind == BEST_FIT:
-        choice.value += gain(demand, &there, need, -1, left, then, before, cores)
+        choice.value += gain(demand, &there, need, -1, left, then, mig, before, cores)
         return choice
     end = free_cards(&there, there.declared) - there.opaque
     for i in range(there.cards):
@@ -125,14 +127,14 @@ cdef Choice weigh(Table table, Py_ssize_t row, Ask ask, bint soft, Demand demand
         if j < kinds and need.shares == 1:
             continue
         kinds += 1
-        value = gain(demand, &there, need, i, left, then, before, cores) - pull
+        value = gain(demand, &there, need, i, left, then, mig, before, cores) - pull
         if choice.first < 0 or value > choice.value:
             choice.value, choice.first = value, i
     return choice
 
 
 cdef double gain(Demand demand, Row* there, Need need, Py_ssize_t first, const double* left, double* then,
-                 double before, double cores) noexcept nogil:
+                 double mig, double before, double cores) noexcept nogil:
     """What the worth changes by when the need is seated, its first share on `first`; `then` is room to work in."""
     cdef int32_t[MOST_CARDS] cards
     cdef int32_t[MOST_CARDS] many
@@ -153,7 +155,7 @@ cdef double gain(Demand demand, Row* there, Need need, Py_ssize_t first, const d
                 card.left -= many[at] * share_cost(there, card)
                 card.shares += many[at]
                 then[at] = part_left(there, card)
-    after = worth(demand, then, there.cards, there.replicas > 0, cores)
+    after = worth(demand, then, there.cards, mig, there.replicas > 0, cores)
     if demand.kind == BEST_FIT:
         return after
     if demand.kind == FGD:
@@ -161,7 +163,9 @@ cdef double gain(Demand demand, Row* there, Need need, Py_ssize_t first, const d
     return after - before
 
 
-cdef double worth(Demand demand, const double* left, Py_ssize_t cards, bint sharing, double cores) noexcept nogil:
+cdef double worth(Demand demand, const double* left, Py_ssize_t cards, double mig, bint sharing,
+                  double cores) noexcept nogil:
+    """`mig`: what is left of cards in MIG mode, which cores feed and no class of the mix uses."""
     cdef double[MOST_CLASSES] fits
     cdef double[MOST_CLASSES] lost
     cdef double total = 0, value
@@ -170,7 +174,7 @@ cdef double worth(Demand demand, const double* left, Py_ssize_t cards, bint shar
         total += left[i]
     if demand.kind == BEST_FIT:
         return -50 * (cores / MOST_CORES + total / MOST_GPUS)
-    value = 0 if demand.kind == FGD else min(total, cores / (1000 * demand.cores))
+    value = 0 if demand.kind == FGD else min(total + mig, cores / (1000 * demand.cores))
     if demand.kind != P1:
         count(demand, left, cards, sharing, cores, fits, lost)
         for m in range(demand.classes):

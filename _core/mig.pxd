@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
 # Look-up tables of one GPU model, and the choice of a card that all callers share.
 
 from libc.stdint cimport INT32_MIN, int8_t, int32_t, uint32_t

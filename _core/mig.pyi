@@ -1,8 +1,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from _core.columns import Ask, Table
-
 class Slices:
     profiles: int
     occupancies: int
@@ -25,10 +23,3 @@ def replay_dynamic(
     chosen: NDArray[np.int32],
     bits: NDArray[np.int32],
 ) -> None: ...
-def score_static(
-    table: Table,
-    rows: NDArray[np.int32],
-    codes: NDArray[np.int8],
-    ask: Ask,
-    weights: NDArray[np.int32],
-) -> NDArray[np.int64]: ...

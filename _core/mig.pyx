@@ -1,25 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True, auto_pickle=False, autotestdict=False
-"""Which card a MIG instance goes to: cards that are cut on demand by look-up, existing instances by what is left.
+"""Which card a MIG instance goes to where cards are cut on demand: a look-up.
 
 A card that is cut on demand is its occupancy, an index into the `Slices` of its model, which say for each profile
 where it would start, what the card would be then and how good that is. All of it is decided when the tables are
-built; here it is only looked up. Where the device plugin advertises instances that exist, nothing is created, and
-a node is as good as its instances are already in use.
+built; here it is only looked up.
 """
 
 import numpy as np
 
-from libc.stdint cimport INT32_MIN, int8_t, int32_t, int64_t
+from libc.stdint cimport INT32_MIN, int32_t, int64_t
 
-from _core.columns cimport INSTANCE, Ask, Table, exact, indices, known_resources
-from _core.fit cimport CONTENDED, FITS
-
-cdef enum:
-    PER_MILLE = 1000
-    TENTHS = 10
-
-cdef int64_t MOST_COUNT = <int64_t>1 << 30   # counts above weigh no more; keeps sums far from overflow
+from _core.checks cimport exact, indices
 
 
 cdef class Slices:
@@ -201,74 +193,3 @@ cdef void _replay(Slices slices, int32_t[::1] cards, const int32_t[::1] profiles
                 cards[card] = after
         elif chosen[-1 - event] >= 0:
             cards[chosen[-1 - event]] &= ~bits[-1 - event]
-
-
-def score_static(Table table not None, rows, codes, Ask ask not None, weights):
-    """How good it is to take the pod's instances, which exist, from each row.
-
-    Minus the tenths of the row's instances, each by its weight, that stay free, rounded down; another -10 where
-    all were free. So the fullest node comes first, one that is quite empty stays so whatever its size, and a
-    node's free large instances speak against breaking into it more than its small ones. Tenths, so that much
-    the same is a tie, and the order of the nodes keeps filling the same ones. A request names its profile
-    exactly, so nothing larger is ever used up in its place.
-
-    Parameters
-    ----------
-    table : Table
-    rows : int32[n]
-    codes : int8[n]
-        What `fit` said of the rows.
-    ask : Ask
-    weights : int32[R]
-        Per mille of its card that an instance of each resource is, from 0 (not a MIG instance) to 1000. On a
-        node of MIG strategy single, nvidia.com/gpu is one.
-
-    Returns
-    -------
-    int64[n]
-        From -20 to 0; 0 where the pod does not fit or the row has no instances. Soft claims count as held on
-        rows that fit with them.
-
-    Raises
-    ------
-    ValueError
-        If a row or a resource is not in the table, or the arrays do not agree.
-    """
-    cdef const int32_t[::1] at = indices(rows, "rows", table.rows)
-    cdef const int8_t[::1] fits = exact(codes, "codes", "int8", (at.shape[0],))
-    cdef const int32_t[::1] weigh = exact(weights, "weights", "int32", (table.kinds,))
-    cdef int64_t[::1] scores
-    cdef Py_ssize_t i
-    known_resources(table, ask)
-    if weights.min() < 0 or weights.max() > PER_MILLE:
-        raise ValueError(f"weights must be from 0 to {PER_MILLE}, not {weights.min()} to {weights.max()}.")
-    result = np.zeros(at.shape[0], np.int64)
-    scores = result
-    with nogil:
-        for i in range(at.shape[0]):
-            if fits[i] == FITS or fits[i] == CONTENDED:
-                scores[i] = _static(table, at[i], ask, weigh, fits[i] == FITS and table.soft[at[i]] > 0)
-    return result
-
-
-cdef int64_t _static(Table table, Py_ssize_t row, Ask ask, const int32_t[::1] weights, bint soft) noexcept nogil:
-    cdef Py_ssize_t i, kind
-    cdef int64_t used, offered, total = 0, free = 0, left
-    for kind in range(table.kinds):
-        offered = min(max(table.allocatable[row, kind], 0), MOST_COUNT)
-        used = table.used[row, kind] + (table.used_soft[row, kind] if soft else 0)
-        total += weight_on(table, row, ask, weights, kind) * offered
-        free += weight_on(table, row, ask, weights, kind) * (offered - min(max(used, 0), offered))
-    if total == 0:
-        return 0
-    left = free
-    for i in range(ask.ids.shape[0]):
-        left -= weight_on(table, row, ask, weights, ask.ids[i]) * min(ask.amounts[i], MOST_COUNT)
-    return -<int64_t>(<double>TENTHS * max(left, 0) / total) - (TENTHS if free == total else 0)
-
-
-cdef inline int64_t weight_on(Table table, Py_ssize_t row, Ask ask, const int32_t[::1] weights,
-                              Py_ssize_t kind) noexcept nogil:
-    if kind == ask.gpu_id:
-        return PER_MILLE if table.mode[row] == INSTANCE else 0
-    return weights[kind]

@@ -13,7 +13,8 @@ import numpy as np
 from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t, uint64_t
 
 from _core.cards cimport Row, Seats, card_at, choose, need_on, row_at, share_cost
-from _core.columns cimport MOST_CARDS, Ask, Table, exact, indices, known_resources, whole_number
+from _core.checks cimport exact, indices, whole_number
+from _core.columns cimport MOST_CARDS, Ask, Table, known_resources
 from _core.demand cimport Demand
 from _core.fit cimport CONTENDED, UNKNOWN, verdict
 from _core.fragmentation cimport weigh

@@ -10,18 +10,21 @@ import numpy as np
 
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
 
-from _core.columns cimport INSTANCE, Ask, Table, exact, indices, known_resources, whole_number
+from _core.cards cimport Row, need_on, row_at
+from _core.checks cimport exact, indices, whole_number
+from _core.columns cimport Ask, Table, known_resources
 from _core.demand cimport Demand
 from _core.fit cimport CONTENDED, FITS, verdict
 from _core.fragmentation cimport weigh
+from _core.instances cimport instances_worth
+from _core.linked cimport links_worth
 
 
 def score(Table table not None, rows, codes, Ask ask not None, Demand demand not None):
     """What placing one pod is worth, per row.
 
-    The value of `_core.fragmentation` for cards and cores, minus the part that is left of every other resource
-    asked for (0 to 1 each), so that MIG instances and the like are taken where few are left. Soft claims count
-    as held on rows that fit with them.
+    The sum of three kernels, each in GPUs and times its scale of the demand: `fragmentation` (cards and cores),
+    `instances` (MIG) and `linked` (NVLink). Soft claims count as held on rows that fit with them.
 
     Parameters
     ----------
@@ -57,23 +60,17 @@ def score(Table table not None, rows, codes, Ask ask not None, Demand demand not
 
 cdef double points(Table table, Py_ssize_t row, int8_t code, Ask ask, Demand demand) noexcept nogil:
     cdef bint soft = code == FITS and table.soft[row] > 0
+    cdef double total = 0
+    cdef Row there
     if code != FITS and code != CONTENDED:
         return 0
-    return weigh(table, row, ask, soft, demand).value - others_left(table, row, ask, soft)
-
-
-cdef double others_left(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
-    cdef Py_ssize_t i, kind
-    cdef double left, offered, total = 0
-    for i in range(ask.ids.shape[0]):
-        kind = ask.ids[i]
-        if kind == ask.shared_id or (kind == ask.gpu_id and table.mode[row] != INSTANCE):
-            continue
-        offered = table.allocatable[row, kind]
-        left = offered - table.used[row, kind] - ask.amounts[i]
-        if soft:
-            left -= table.used_soft[row, kind]
-        total += left / max(offered, 1)
+    if demand.fragmentation != 0:
+        total = demand.fragmentation * weigh(table, row, ask, soft, demand).value
+    if demand.mig != 0:
+        total += demand.mig * instances_worth(table, row, ask, soft)
+    if demand.topology != 0:
+        there = row_at(table, row, ask.memory, soft)
+        total += demand.topology * links_worth(table, row, &there, need_on(table, row, ask).whole)
     return total
 
 

@@ -16,6 +16,8 @@ cdef class Sets:
     cdef readonly object bottleneck             # int32[2^G], what Python reads
     cdef readonly object total                  # int32[2^G]
     cdef readonly object kept                   # float64[2^G]
+    cdef readonly object nvlink                 # bool[2^G]
+    cdef const unsigned char[::1] nvlinked      # the same
     cdef int32_t[::1] slowest                   # MB/s of the slowest pair of the set
     cdef int32_t[::1] sum                       # MB/s of all its pairs
     cdef int32_t[::1] ranks                     # their PCIe and NUMA ranks, added

@@ -14,7 +14,14 @@ class Sets:
     total: Final[NDArray[np.int32]]
     allocator: Final[Allocator]
     kept: Final[NDArray[np.float64]]
-    def __new__(cls, bandwidth: NDArray[np.int32], rank: NDArray[np.int32], allocator: Allocator) -> Self: ...
+    nvlink: Final[NDArray[np.bool_]]
+    def __new__(
+        cls,
+        bandwidth: NDArray[np.int32],
+        rank: NDArray[np.int32],
+        allocator: Allocator,
+        nvlink: NDArray[np.bool_] | None = None,
+    ) -> Self: ...
     def choose(self, free: int, k: int) -> int: ...
 
 def connect(

@@ -17,7 +17,7 @@ import numpy as np
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
 
 from _core.allocator cimport AHEAD, MOST_GPUS, Allocator, bits, lower, lowest, square
-from _core.columns cimport exact, whole_number
+from _core.checks cimport exact, whole_number
 
 cdef double SLOWEST = 0.95                      # its weight in a set's quality; the total has the rest
 
@@ -44,6 +44,8 @@ cdef class Sets:
         How close two GPUs are by PCIe and NUMA, higher is closer: symmetric, 0 to 8,000,000.
     allocator : Allocator
         What the stock device plugin does with the same GPUs.
+    nvlink : bool[2^G] or None
+        By mask, whether all pairs have NVLink; None: none has.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ cdef class Sets:
         If an array does not agree with the above; the message names it.
     """
 
-    def __cinit__(self, bandwidth, rank, Allocator allocator not None):
+    def __cinit__(self, bandwidth, rank, Allocator allocator not None, nvlink=None):
         cdef const int32_t[:, ::1] pairs = square(bandwidth, "bandwidth", -1, 1)
         cdef Py_ssize_t gpus = pairs.shape[0], masks = <Py_ssize_t>1 << gpus
         cdef const int32_t[:, ::1] close = square(rank, "rank", gpus, 0)
@@ -71,6 +73,10 @@ cdef class Sets:
         self.slowest, self.sum, self.worth = self.bottleneck, self.total, self.kept
         self.ranks, self.known = np.zeros(masks, np.int32), np.zeros(masks, np.uint8)
         self.best = np.zeros((masks, gpus + 1), np.uint16)
+        if nvlink is None:
+            nvlink = np.zeros(masks, np.bool_)
+        self.nvlink = exact(nvlink, "nvlink", "bool", (masks,)).copy()
+        self.nvlinked = self.nvlink.view(np.uint8)
         if allocator.gpus != gpus:
             raise ValueError(f"allocator must be for {gpus} GPUs, not for {allocator.gpus}.")
         self.allocator = allocator
@@ -80,7 +86,7 @@ cdef class Sets:
             if gpus <= AHEAD:
                 for mask in range(<uint32_t>masks):
                     self.look(mask)
-        for array in (self.bottleneck, self.total, self.kept):
+        for array in (self.bottleneck, self.total, self.kept, self.nvlink):
             array.flags.writeable = False
 
     def choose(self, free, k):

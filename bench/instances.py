@@ -11,21 +11,19 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import Ask, Table, best, fit, score_static
+from _core import Ask, Hardware, Table, best, fit, score_static
 from bench.pool import CARDS, GEOMETRY, WARM_UP, Requests, fill, known, lost, requests
 from extender.cluster.columns import OPEN, Columns
-from extender.cluster.migscore import static_weights
+from extender.cluster.hardware import Kinds
 
 PER_NODE = 4
 KINDS = {profile.resources[0]: kind for kind, profile in enumerate(GEOMETRY.profiles)}
-WEIGHTS = static_weights(KINDS, len(KINDS))
+HARDWARE: Hardware = Kinds().hardware(KINDS, len(KINDS))
 ASKS = [Ask(np.array([kind], np.int32), np.ones(1, np.int64), 0, 0, 0) for kind in range(len(KINDS))]
 
 Score = Callable[[Table, NDArray[np.int32], NDArray[np.int8], Ask], NDArray[np.float64]]
 SCORES: Mapping[str, Score] = {
-    "kvitej": lambda table, rows, codes, ask: score_static(table, rows, codes, ask, WEIGHTS).astype(
-        np.float64
-    ),
+    "kvitej": lambda table, rows, codes, ask: score_static(table, rows, codes, ask).astype(np.float64),
     "fewest of the profile left": lambda table, rows, codes, ask: (table.used - table.allocatable)[
         rows, ask.resources[0]
     ].astype(np.float64),
@@ -70,6 +68,7 @@ def _spans(played: Requests) -> list[tuple[int, float, float]]:
 def _cut(mix: str, seed: int) -> Columns:
     nodes = CARDS // PER_NODE
     columns = Columns(nodes, 1, len(KINDS))
+    columns.equip(HARDWARE)
     columns.state[:nodes] = OPEN
     columns.order[:nodes] = np.arange(nodes)
     filled = fill(mix, seed)

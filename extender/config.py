@@ -42,6 +42,35 @@ class Filter(Section, frozen=True):
     )
 
 
+class Score(Section, frozen=True):
+    """What each kernel's part of a node's score is multiplied by. All parts are in GPUs; 0 switches one off."""
+
+    fragmentation: Annotated[
+        float,
+        Meta(
+            ge=0, le=1000, description="Room that the pods to come lose: about -1 per GPU taken, 0 at best."
+        ),
+    ] = 1.0
+    mig: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            description="MIG instances: what a cut costs a card in GPUs, or, where instances exist, -2 "
+            "(a node that is all free) to 0 (a full one).",
+        ),
+    ] = 1.0
+    topology: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            description="NVLink: the part of the card type's bandwidth that the pod's GPUs lack and that "
+            "the rest of the node loses, -2 to 0.",
+        ),
+    ] = 1.0
+
+
 class Claims(Section, frozen=True):
     """What Filter leaves behind in the book."""
 
@@ -178,6 +207,7 @@ class Config(Section, frozen=True):
     """The whole configuration; durations are seconds and sizes bytes once read."""
 
     filter: Filter = field(default_factory=Filter)
+    score: Score = field(default_factory=Score)
     claims: Claims = field(default_factory=Claims)
     bind: Bind = field(default_factory=Bind)
     preemption: Preemption = field(default_factory=Preemption)

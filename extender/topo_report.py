@@ -85,7 +85,7 @@ def _best(node: Topology, style: box.Box | None) -> Table:
                 _named(node, best),
                 _gbps(node.sets.bottleneck[best]),
                 _gbps(node.sets.total[best]),
-                "NVLink" if node.nvlink[best] else "PCIe",
+                "NVLink" if node.sets.nvlink[best] else "PCIe",
                 _named(node, picked),
                 _gbps(node.sets.bottleneck[picked]),
             )

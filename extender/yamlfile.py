@@ -99,7 +99,7 @@ def spelling_of(meta: Meta) -> Spelling | None:
     return cast(Spelling | None, (meta.extra or {}).get("spelling"))
 
 
-_NOUNS = {int: "a whole number", str: "a text (in quotes if it looks like something else)"}
+_NOUNS = {int: "a whole number", float: "a number", str: "a text (in quotes if it looks like something else)"}
 
 
 def _section(kind: type[Section], found: object, path: str, what: str) -> Section:

@@ -9,7 +9,8 @@ from extender.cluster.assignment import Cards
 from extender.cluster.events import Claimed, NodeSeen, PodSeen
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
-from extender.schedulerconfig import managed_resources
+from extender.config import Config
+from extender.serve.book import new_state
 from extender.wire.devices import ContainerDevices, Devices, encode
 from extender.wire.objects import Node, Pod
 
@@ -28,6 +29,7 @@ def node(
     replicas: int | str = 0,
     labels: Mapping[str, str] | None = None,
     capacity: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Node:
     """A node that advertises `amounts`; `memory` in MiB per card and `replicas` are its labels, 0 for none."""
@@ -40,7 +42,8 @@ def node(
     status: Json = {"allocatable": allocatable}
     if capacity is not None:
         status["capacity"] = {"cpu": "96", "memory": "1Ti", **capacity}
-    return msgspec.convert({"metadata": {"name": name, "labels": found}, "status": status, **more}, Node)
+    metadata = {"name": name, "labels": found, "annotations": dict(annotations or {})}
+    return msgspec.convert({"metadata": metadata, "status": status, **more}, Node)
 
 
 def raw_pod(
@@ -98,9 +101,9 @@ def read_pod(raw: Json) -> Pod:
     return msgspec.convert(raw, Pod)
 
 
-def book(*nodes: Node, pods: Iterable[Pod] = ()) -> ClusterState:
+def book(*nodes: Node, pods: Iterable[Pod] = (), config: Config | None = None) -> ClusterState:
     """A state that has seen these."""
-    state = ClusterState(managed_resources())
+    state = new_state(config or Config())
     for seen in nodes:
         state.apply(NodeSeen(seen))
     for sitting in pods:

@@ -16,6 +16,7 @@ from extender.yamlfile import FileError
 
 CHANGED = """
 filter: {keep: 7}
+score: {fragmentation: 0.5, mig: 2, topology: 0}
 claims: {soft: 1m30s}
 bind: {timeout: 2.5s, inFlight: 3}
 preemption: {protectedNamespaces: [gpu-operator, "null"], protectedPriority: -5}
@@ -51,6 +52,7 @@ def test_every_key_can_be_set(file: Path) -> None:
     file.write_text(CHANGED)
     config = load(file)
     assert config.filter.keep == 7
+    assert (config.score.fragmentation, config.score.mig, config.score.topology) == (0.5, 2.0, 0.0)
     assert config.claims.soft == 90.0
     assert (config.bind.timeout, config.bind.in_flight) == (2.5, 3)
     assert config.preemption.protected_namespaces == ("gpu-operator", "null")
@@ -75,7 +77,7 @@ def test_what_is_rendered_reads_back_as_the_same(file: Path, changed: str) -> No
 def test_every_rendered_key_stands_under_a_comment() -> None:
     lines = render(Config()).splitlines()
     keys = [number for number, line in enumerate(lines) if line and not line.lstrip().startswith("#")]
-    assert len(keys) == 9 + 14
+    assert len(keys) == 10 + 17
     for number in keys:
         assert lines[number - 1].lstrip().startswith("# ")
     assert "from 100ms to 4s" in render(Config())
@@ -84,7 +86,10 @@ def test_every_rendered_key_stands_under_a_comment() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("filtr: {}", ": filtr is not a known key; the configuration has the keys filter, claims, bind, "),
+        (
+            "filtr: {}",
+            ": filtr is not a known key; the configuration has the keys filter, score, claims, bind, ",
+        ),
         ("filter: {kep: 1}", ": filter.kep is not a known key; filter has the keys keep."),
         ("1: 2", ": 1 is not a known key; "),
         ("filter: 5", ": filter is 5; allowed is a mapping with the keys keep."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -66,6 +67,9 @@ def test_the_extender_binds_and_is_asked_about_all_nodes_by_name() -> None:
     ]
 
 
+FOLLOWED = ("fairnesspolicies", "namespaces", "priorityclasses", "poddisruptionbudgets")
+
+
 def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
     objects = {
         document["kind"]: document for document in yaml.safe_load_all((FOLDER / "rbac.yaml").read_text())
@@ -81,8 +85,22 @@ def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
         *(("nodes", verb) for verb in ("get", "list", "watch")),
         ("pods/binding", "create"),
         *(("events", verb) for verb in ("create", "patch")),
+        ("pods/status", "patch"),
+        ("pods/eviction", "create"),
+        ("fairnesspolicies/status", "patch"),
+        *((resource, verb) for resource in FOLLOWED for verb in ("get", "list", "watch")),
     }
-    assert all(rule["apiGroups"] == [""] for rule in objects["ClusterRole"]["rules"])
+    groups = {
+        resource: rule["apiGroups"]
+        for rule in objects["ClusterRole"]["rules"]
+        for resource in rule["resources"]
+    }
+    assert {resource: group for resource, (group,) in groups.items() if group} == {
+        "fairnesspolicies": "kvitej.io",
+        "fairnesspolicies/status": "kvitej.io",
+        "priorityclasses": "scheduling.k8s.io",
+        "poddisruptionbudgets": "policy",
+    }
     account = objects["ServiceAccount"]["metadata"]
     subjects = objects["ClusterRoleBinding"]["subjects"]
     assert {"kind": "ServiceAccount", **account} in subjects
@@ -93,7 +111,29 @@ def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
     }
 
 
+def test_the_admission_policy_binds_exactly_whom_rbac_lets_write() -> None:
+    def objects(name: str) -> dict[str, Any]:
+        return {document["kind"]: document for document in yaml.safe_load_all((FOLDER / name).read_text())}
+
+    users = [
+        f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+        if "namespace" in subject
+        else subject["name"]
+        for subject in objects("rbac.yaml")["ClusterRoleBinding"]["subjects"]
+    ]
+    limit = objects("admission-policy.yaml")
+    policy = limit["ValidatingAdmissionPolicy"]
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"] == f"request.userInfo.username in {users}"
+    assert limit["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == policy["metadata"]["name"]
+
+
 def test_kustomize_applies_every_object_file() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    assert kustomization["resources"] == ["rbac.yaml"]
+    assert kustomization["resources"] == [
+        "crd-fairnesspolicies.yaml",
+        "rbac.yaml",
+        "admission-policy.yaml",
+        "webhook.yaml",
+    ]
     assert all((FOLDER / name).exists() for name in kustomization["resources"])

@@ -6,25 +6,37 @@ the record back and believes it only if it says exactly what the pod's spec asks
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
-from extender.cluster.geometry import unit_share
+from extender.cluster.geometry import profile_of, unit_share
 from extender.cluster.inventory import Inventory, Mode
+from extender.cluster.mig import Geometry
 from extender.cluster.request import GPU, SHARED, Kind, Need, Request, steps
 from extender.wire.devices import ContainerDevices, Devices, decode
+
+
+class Slice(NamedTuple):
+    """A MIG instance on a card that is cut on demand: resource name, card among these, first unit."""
+
+    resource: str
+    card: int
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
     """`whole`: cards held alone; `shared`: one entry per replica, so a card may occur twice.
 
-    `memory`: bytes per replica that the Binding recorded; None where it recorded none.
+    `slices`: of MIG instances that are cut on demand, where they are; a forecast. `memory`: bytes per replica that
+    the Binding recorded; None where it recorded none.
     """
 
     whole: tuple[int, ...] = ()
     shared: tuple[int, ...] = ()
     memory: int | None = None
+    slices: tuple[Slice, ...] = ()
 
 
 def split(request: Request, mode: Mode) -> tuple[int, int]:
@@ -55,21 +67,37 @@ def record(request: Request, inventory: Inventory, cards: Cards) -> Devices:
     """What the Binding's annotation says: per container its cards and instances, and the units of the pod."""
     containers: dict[str, ContainerDevices] = {}
     held_whole = held_shared = 0
+    places: dict[str, list[tuple[int, int]]] = {}
+    for resource, card, start in cards.slices:
+        places.setdefault(resource, []).append((card, start))
+    held_cut = dict.fromkeys(places, 0)
     for need in request.needs:
         whole, shared, mig = _parts(need, inventory.mode)
         containers[need.container] = ContainerDevices(
             cards.whole[held_whole : held_whole + whole],
             cards.shared[held_shared : held_shared + shared],
             mig,
+            {
+                name: tuple(places[name][held_cut[name] : held_cut[name] + count])
+                for name, count in mig.items()
+                if name in places
+            },
         )
         if need.kind is not Kind.INIT:
             held_whole, held_shared = held_whole + whole, held_shared + shared
+            for name in mig.keys() & places.keys():
+                held_cut[name] += mig[name]
     return Devices(units(request, inventory), containers, request.gpu_memory if cards.shared else None)
 
 
 def recall(text: str | None, request: Request, inventory: Inventory) -> Cards | None:
     """The cards that the annotation records; None when it is missing, unreadable or not what the spec asks."""
-    return _recall(text, request, inventory.mode, inventory.cards, inventory.replicas) if text else None
+    if not text:
+        return None
+    cards = _recall(text, request, inventory.mode, inventory.cards, inventory.replicas)
+    if cards is None or inventory.geometry is None:
+        return cards
+    return replace(cards, slices=_slices(text, request, inventory.geometry, inventory.sliced))
 
 
 # Pods of one shape on nodes of one kind have few different records, and a restart reads all of them.
@@ -95,6 +123,35 @@ def _recall(text: str, request: Request, mode: Mode, cards: int, replicas: int) 
     if any(count > replicas for count in shares.values()):
         return None
     return Cards(tuple(sorted(held)), tuple(sorted(shares.elements())), devices.memory)
+
+
+@lru_cache(4096)
+def _slices(text: str, request: Request, geometry: Geometry, cards: int) -> tuple[Slice, ...]:
+    """Where the recorded instances are; nothing unless it is told of all, each somewhere it can be, and once."""
+    devices = decode(text)
+    held: set[Slice] = set()
+    for step in steps(request.needs):
+        for need in step:
+            cut = devices.containers[need.container].cut if devices else {}
+            here = [Slice(name, *place) for name, places in cut.items() for place in places]
+            if dict(Counter(place.resource for place in here)) != sliced(need.devices, geometry):
+                return ()
+            held.update(here)
+    if Counter(place.resource for place in held) != sliced(request.devices, geometry):
+        return ()
+    taken: dict[int, int] = {}
+    for name, card, start in held:
+        profile = profile_of(geometry, name)
+        bits = geometry.placements(profile).get(start, 0) if profile is not None else 0
+        if not (0 <= card < cards and bits) or taken.get(card, 0) & bits:
+            return ()
+        taken[card] = taken.get(card, 0) | bits
+    return tuple(sorted(held))
+
+
+def sliced(devices: tuple[tuple[str, int], ...], geometry: Geometry) -> dict[str, int]:
+    """Those of the devices that are cut out of cards of this geometry."""
+    return {name: count for name, count in devices if profile_of(geometry, name) is not None}
 
 
 def _parts(need: Need, mode: Mode) -> tuple[int, int, dict[str, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import Table
+from _core import Hardware, Table
 
 _NODE = {
     "state": np.int8,
@@ -20,6 +20,10 @@ _NODE = {
     "soft": np.int32,
     "cpu": np.int64,
     "cpu_used": np.int64,
+    "part": np.int32,
+    "geometry": np.int32,
+    "misplaced": np.int32,
+    "topology": np.int32,
 }
 _RESOURCE = {"allocatable": np.int64, "used": np.int64, "used_soft": np.int64}
 _CARD = {
@@ -30,9 +34,14 @@ _CARD = {
     "shares_soft": np.int32,
     "exclusive": np.int32,
     "exclusive_soft": np.int32,
+    "slices": np.int32,
+    "slices_soft": np.int32,
 }
 _BOOK = {"ram": np.int64, "ram_used": np.int64, "version": np.int64}
 """Columns that no kernel reads: bytes, and the number of changes of the row."""
+
+_NONE = {"slices": -1}
+"""What stands for nothing where 0 means something."""
 
 OPEN, VACANT, CLOSED = 0, 1, 2
 
@@ -62,6 +71,12 @@ class Columns:
     shares_soft: NDArray[np.int32]
     exclusive: NDArray[np.int32]
     exclusive_soft: NDArray[np.int32]
+    part: NDArray[np.int32]
+    geometry: NDArray[np.int32]
+    misplaced: NDArray[np.int32]
+    topology: NDArray[np.int32]
+    slices: NDArray[np.int32]
+    slices_soft: NDArray[np.int32]
     ram: NDArray[np.int64]
     ram_used: NDArray[np.int64]
     version: NDArray[np.int64]
@@ -77,6 +92,7 @@ class Columns:
         for name, dtype in _CARD.items():
             setattr(self, name, np.zeros((0, cards), dtype))
         self._free: list[int] = []
+        self._hardware = Hardware.none(resources)
         self._resize(nodes, cards, resources)
 
     def take_row(self) -> int:
@@ -93,10 +109,10 @@ class Columns:
         self._free.append(row)
 
     def clear(self, row: int) -> None:
-        """Set all of the row to 0 but its version, which never goes back."""
+        """Set all of the row to nothing but its version, which never goes back."""
         for name in self.NAMES:
             if name != "version":
-                getattr(self, name)[row] = 0
+                getattr(self, name)[row] = _NONE.get(name, 0)
         self.version[row] += 1
 
     def want(self, cards: int, resources: int) -> None:
@@ -116,14 +132,33 @@ class Columns:
         self.state[had:] = VACANT
         self._free[:0] = range(nodes - 1, had - 1, -1)
         self._shape = (nodes, cards, resources)
-        self.table = Table(**{name: getattr(self, name) for name in (*_NODE, *_RESOURCE, *_CARD)})
+        self.equip(_widened(self._hardware, resources))
+
+    def equip(self, hardware: Hardware) -> None:
+        """Let `geometry` and `topology` mean the tables of `hardware`, which is for as many resources."""
+        self._hardware = hardware
+        arrays = {name: getattr(self, name) for name in (*_NODE, *_RESOURCE, *_CARD)}
+        self.table = Table(**arrays, hardware=hardware)
 
 
 def _grow(columns: Columns, name: str, shape: tuple[int, ...]) -> None:
     old: NDArray[Any] = getattr(columns, name)
-    new = np.zeros(shape, old.dtype)
+    new = np.full(shape, _NONE.get(name, 0), old.dtype)
     new[tuple(slice(size) for size in old.shape)] = old
     setattr(columns, name, new)
+
+
+def _widened(hardware: Hardware, resources: int) -> Hardware:
+    """For more resources, of which nothing is known yet."""
+    more = resources - hardware.kinds
+    return Hardware(
+        slices=hardware.slices,
+        profiles=np.pad(hardware.profiles, ((0, 0), (0, more)), constant_values=-1),
+        units=hardware.units,
+        links=hardware.links,
+        offers=hardware.offers,
+        parts=np.pad(hardware.parts, (0, more)),
+    )
 
 
 def _room(had: int, wanted: int) -> int:

@@ -105,7 +105,12 @@ def mig_resources() -> tuple[str, ...]:
     Sorted by compute slices, then memory, then suffix; each name once.
     """
     names = {name for shares in _shares_by_model().values() for name in shares}
-    return tuple(sorted(names, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name)))
+    return tuple(sorted(names, key=by_size))
+
+
+def by_size(name: str) -> tuple[list[int], str]:
+    """Sorts resource names of MIG instances by compute slices, then memory, then suffix."""
+    return [int(number) for number in re.findall(r"\d+", name)], name
 
 
 @lru_cache(4096)

@@ -1,4 +1,4 @@
-"""Which GPUs a node has, read from its labels, capacity and allocatable until an agent reports more.
+"""Which GPUs a node has, read from its labels, annotations and amounts until an agent reports more.
 
 Labels are those of GPU feature discovery (k8s-device-plugin `internal/lm`); all of them are optional. What cannot be
 known is said so (card memory 0 = unknown), never guessed upward.
@@ -7,13 +7,21 @@ known is said so (card memory 0 = unknown), never guessed upward.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
-from extender.cluster.mig import PREFIX
+from extender.cluster.eligibility import PLAIN, NodeTraits, traits_of
+from extender.cluster.geometry import geometry_of, unit_share
+from extender.cluster.mig import PREFIX, Geometry, resource_of
 from extender.cluster.request import CAP, GPU, MOST_DEVICES, SHARED, VENDOR
 from extender.wire.objects import Node, Quantity
 from extender.wire.quantity import QuantityError, device_count, milli, whole
+from extender.wire.topo import LinkMatrix, TopoError, parse
 
 LABEL = "nvidia.com/gpu."
+DYNAMIC = "kvitej.io/mig"
+"""Node label: with `dynamic`, instances are cut on demand, and kvitej decides on which card."""
+LINKS = "kvitej.io/links"
+"""Node annotation: the output of `nvidia-smi topo -m`."""
 MOST_CARDS = 64
 """More cards than any machine has; a node that claims more is not believed."""
 MOST_MEMORY = 2**42
@@ -45,6 +53,17 @@ class Inventory:
     memory: int
     fault: str = ""
     """Why the node is closed: something it says about its devices cannot be read."""
+    geometry: Geometry | None = None
+    """Of cards that are cut on demand; None where instances are only counted."""
+    sliced: int = 0
+    """How many cards are cut on demand."""
+    part: int = 0
+    """In mode INSTANCE, per mille of a card that one `nvidia.com/gpu` is."""
+    links: LinkMatrix | None = None
+    links_fault: str = ""
+    """Why what the node says of its links counts for nothing."""
+    traits: NodeTraits = PLAIN
+    """What the scheduler's own rules look at; like nodes share one."""
 
 
 def inventory_of(node: Node, fault: str = "") -> Inventory:
@@ -64,6 +83,11 @@ def inventory_of(node: Node, fault: str = "") -> Inventory:
     product = labels.get(LABEL + "product", "")
     mode = _mode(labels, product)
     cards, replicas = _cards(mode, labels, present)
+    geometry = geometry_of(product) if labels.get(DYNAMIC) == "dynamic" and mode is Mode.WHOLE else None
+    sliced = max((_number(labels, "count") or 0) - cards, 0) if geometry and geometry.units else 0
+    if not 0 < sliced <= MOST_CARDS:
+        geometry, sliced = None, 0
+    links, links_fault = _links((node.metadata.annotations or {}).get(LINKS), cards)
     fault = "" if cards <= MOST_CARDS else f"the node claims {cards} cards; at most {MOST_CARDS} are believed"
     return Inventory(
         name=node.metadata.name,
@@ -76,11 +100,17 @@ def inventory_of(node: Node, fault: str = "") -> Inventory:
         cpu=cpu,
         memory=memory,
         fault=fault,
+        geometry=geometry,
+        sliced=sliced,
+        part=_part(product) if mode is Mode.INSTANCE else 0,
+        links=links,
+        links_fault=links_fault,
+        traits=traits_of(node),
     )
 
 
 def _closed(node: Node, fault: str) -> Inventory:
-    return Inventory(node.metadata.name, Mode.WHOLE, 0, 0, 0, "", (), 0, 0, fault)
+    return Inventory(node.metadata.name, Mode.WHOLE, 0, 0, 0, "", (), 0, 0, fault, traits=traits_of(node))
 
 
 def _devices(amounts: Mapping[str, Quantity]) -> dict[str, int]:
@@ -115,6 +145,28 @@ def _cards(mode: Mode, labels: Mapping[str, str], present: Mapping[str, int]) ->
         cards = gpus or (0 if mig else _number(labels, "count")) or 1
         replicas = max(1, shared // cards)
     return max(gpus, -(-shared // replicas)), replicas
+
+
+def _part(product: str) -> int:
+    share = unit_share(resource_of(product.removesuffix("-SHARED").rpartition("-MIG-")[2]), product)
+    return max(1, round(1000 * share)) if share is not None else 1000
+
+
+def _links(text: str | None, cards: int) -> tuple[LinkMatrix | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        matrix = _matrix(text)
+    except TopoError as error:
+        return None, f"its annotation {LINKS} cannot be understood: {error}"
+    if len(matrix.gpus) != cards:
+        return None, f"its annotation {LINKS} is of {len(matrix.gpus)} GPUs, but the node offers {cards}"
+    return matrix, ""
+
+
+@lru_cache(256)
+def _matrix(text: str) -> LinkMatrix:
+    return parse(text)
 
 
 def _card_memory(labels: Mapping[str, str]) -> int:

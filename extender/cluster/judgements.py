@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import Ask, Demand, renew
+from _core import Ask, Demand, Table, renew
 from extender.cluster.columns import Columns
 
 MOST_BYTES = 64 * 1024**2
@@ -23,9 +23,14 @@ class Judgement:
 
     ask: Ask
     demand: Demand
+    table: Table
     codes: NDArray[np.int8]
     scores: NDArray[np.float64]
     seen: NDArray[np.int64]
+
+    def holds(self, columns: Columns, demand: Demand) -> bool:
+        """Whether rows that have not changed since are still judged alike: by the same tables, for the same demand."""
+        return self.table is columns.table and self.demand is demand
 
 
 class Judgements:
@@ -39,9 +44,9 @@ class Judgements:
         """The judgement of the ask on the columns as they are now, for the pods that are to come."""
         rows = len(columns.version)
         kept = self._kept.get(id(ask))
-        if kept is None or kept.demand is not demand or len(kept.seen) != rows:
+        if kept is None or not kept.holds(columns, demand):
             never = np.full(rows, -1, np.int64)
-            kept = Judgement(ask, demand, np.zeros(rows, np.int8), np.zeros(rows), never)
+            kept = Judgement(ask, demand, columns.table, np.zeros(rows, np.int8), np.zeros(rows), never)
             self._kept[id(ask)] = kept
             while len(self._kept) > max(1, self._most_bytes // (_ROW_BYTES * rows)):
                 self._kept.popitem(last=False)

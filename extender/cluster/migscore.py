@@ -15,14 +15,13 @@ more, and with less a churn does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from _core import Slices
-from extender.cluster.geometry import unit_share
 from extender.cluster.mig import Geometry, Profile
 
 CONCAVITY = 0.75
@@ -136,26 +135,6 @@ def preferred(profile: Profile) -> list[int]:
     This is the order of HAMi. NVIDIA's driver, left to itself, also places 3 slices high.
     """
     return sorted(profile.starts, reverse=profile.compute in (1, 3))
-
-
-def placing_order(geometry: Geometry, profiles: Iterable[int]) -> NDArray[np.int32]:
-    """Profiles as `place_dynamic` wants them for one pod: what takes the most units, then the most slices, first."""
-
-    def size(profile: int) -> tuple[int, int, int]:
-        chosen = geometry.profiles[profile]
-        return -chosen.size, -chosen.compute, profile
-
-    return np.array(sorted(profiles, key=size), np.int32)
-
-
-def static_weights(ids: Mapping[str, int], kinds: int) -> NDArray[np.int32]:
-    """What `score_static` weighs the resources by: int32[kinds] for the ids of the book."""
-    weights = np.zeros(kinds, np.int32)
-    for name, kind in ids.items():
-        share = unit_share(name, None)
-        if share is not None:
-            weights[kind] = max(1, round(1000 * share))
-    return weights
 
 
 @lru_cache(64)

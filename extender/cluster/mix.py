@@ -41,6 +41,17 @@ class Shape(NamedTuple):
         return self.cards * self.milli / 1000
 
 
+class Scales(NamedTuple):
+    """What each kernel's part of the score is multiplied by; 0 switches it off."""
+
+    fragmentation: float = 1.0
+    mig: float = 1.0
+    topology: float = 1.0
+
+
+EVEN = Scales()
+
+
 class CardKind(NamedTuple):
     """What `nvidia.com/gpu` means, replicas per card (0: not shared) and bytes per card (0: unknown)."""
 
@@ -99,7 +110,7 @@ class Mix:
         """Whether enough has changed since the last demand: twice as much each time, at first."""
         return self._news >= self._due
 
-    def demand(self, table: Table, kind: int = D1) -> Demand:
+    def demand(self, table: Table, kind: int = D1, scales: Scales = EVEN) -> Demand:
         """The mix as of now, each class weighed by how little room `table` has left for it."""
         self._due, self._news = min(REFRESH, 2 * self._due + 1), 0
         shapes, weights = self._covering(_cores_per_gpu(table))
@@ -115,7 +126,7 @@ class Mix:
         )
         wanted = often * gpus
         scarce = wanted / (slots(table, Demand(kind, *arrays, wanted)) + 1)
-        return Demand(kind, *arrays, scarce * (wanted.sum() / scarce.sum()))
+        return Demand(kind, *arrays, scarce * (wanted.sum() / scarce.sum()), **scales._asdict())
 
     def _covering(self, cores: float) -> tuple[list[Shape], NDArray[np.float64]]:
         """The most demanding classes that make up the covered part of the demand."""

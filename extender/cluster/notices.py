@@ -58,4 +58,15 @@ class UnlistedResource:
         )
 
 
-Notice = BoundPastUs | WorstCase | NodeClosed | UnlistedResource
+@dataclass(frozen=True, slots=True)
+class LinksUnknown:
+    """What the node says of its links counts for nothing."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the links of node {self.node} count as unknown: {self.reason}"
+
+
+Notice = BoundPastUs | WorstCase | NodeClosed | UnlistedResource | LinksUnknown

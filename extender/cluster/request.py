@@ -5,17 +5,20 @@ max(app containers + sidecars, init chain) + overhead, where an ordinary init co
 started before it. Pod-level requests (KEP-2837) replace the aggregate for cpu and memory only.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 
-from extender.wire.marks import GPU_MEMORY
-from extender.wire.objects import Container, Pod, Quantity, Resources
+from extender.wire.marks import GPU_MEMORY, MIN_BANDWIDTH, TOPOLOGY
+from extender.wire.objects import Container, Pod, PodSpec, Quantity, Resources
 from extender.wire.quantity import QuantityError, device_count, milli, whole
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 VENDOR = "nvidia.com/"
+MOST_GBPS = 100_000
 CAP = 2**50
 """No machine has as much of anything; capping here keeps sums within 64 bits, and what asks for it never fits."""
 MOST_DEVICES = 2**16
@@ -51,6 +54,7 @@ class Request:
     """A pod's effective request; equal shapes compare and hash equal.
 
     `cpu` in thousandths of a core, `memory` in bytes, `gpu_memory` in bytes per card (0: not declared).
+    `bandwidth` in MB/s and `nvlink` are what the slowest two of its whole cards must have between them.
     `needs` lists the containers that ask for devices, in the order in which they start, after the overhead if it does.
     """
 
@@ -59,13 +63,17 @@ class Request:
     devices: tuple[tuple[str, int], ...] = ()
     needs: tuple[Need, ...] = ()
     gpu_memory: int = 0
+    bandwidth: int = 0
+    nvlink: bool = False
 
     def count(self, resource: str) -> int:
         return next((count for name, count in self.devices if name == resource), 0)
 
 
-def request_of(pod: Pod, *, declared: bool = True) -> Request:
-    """The effective request of `pod`; without `declared`, annotations are not read.
+def request_of(pod: Pod, *, declared: bool = True, linked: bool = True) -> Request:
+    """The effective request of `pod`.
+
+    Without `declared`, the annotation for memory is not read; without `linked`, those for links are not.
 
     Raises RequestError when a quantity or an annotation that matters cannot be read: never taken as zero.
     """
@@ -76,9 +84,15 @@ def request_of(pod: Pod, *, declared: bool = True) -> Request:
     inits = spec.init_containers or []
     if len(apps) == 1 and not inits and spec.resources is None and spec.overhead is None:
         cpu, memory, devices = _asks(apps[0], "spec.containers[0]")
-        needs = (Need(apps[0].name, Kind.APP, devices),) if devices else ()
-        return Request(cpu, memory, devices, needs, _gpu_memory(pod) if devices and declared else 0)
-    return _aggregate(pod, apps, inits, declared)
+        needs: tuple[Need, ...] = (Need(apps[0].name, Kind.APP, devices),) if devices else ()
+    else:
+        cpu, memory, devices, needs = _aggregate(spec, apps, inits)
+    if not devices or not pod.metadata.annotations:
+        return Request(cpu, memory, devices, needs)
+    gpu_memory = _gpu_memory(pod.metadata.annotations) if declared else 0
+    return Request(
+        cpu, memory, devices, needs, gpu_memory, *(_links(pod.metadata.annotations) if linked else ())
+    )
 
 
 def is_over(pod: Pod) -> bool:
@@ -97,9 +111,9 @@ def steps(needs: tuple[Need, ...]) -> Iterator[tuple[Need, ...]]:
     yield (*sidecars, *(need for need in needs if need.kind is Kind.APP))
 
 
-def _aggregate(pod: Pod, apps: list[Container], inits: list[Container], declared: bool) -> Request:
-    spec = pod.spec
-    assert spec is not None
+def _aggregate(
+    spec: PodSpec, apps: list[Container], inits: list[Container]
+) -> tuple[int, int, tuple[tuple[str, int], ...], tuple[Need, ...]]:
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     needs: list[Need] = []
@@ -127,8 +141,7 @@ def _aggregate(pod: Pod, apps: list[Container], inits: list[Container], declared
         needs.insert(0, Need(OVERHEAD, Kind.SIDECAR, overhead))
         total = _plus(total, dict(overhead))
     devices = tuple(sorted((n, c) for n, c in total.items() if n.startswith(VENDOR) and c))
-    gpu_memory = _gpu_memory(pod) if devices and declared else 0
-    return Request(total.get("cpu", 0), total.get("memory", 0), devices, tuple(needs), gpu_memory)
+    return total.get("cpu", 0), total.get("memory", 0), devices, tuple(needs)
 
 
 def _plus(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
@@ -181,8 +194,8 @@ def _positive(amount: int, value: Quantity) -> int:
     return min(amount, CAP)
 
 
-def _gpu_memory(pod: Pod) -> int:
-    value = (pod.metadata.annotations or {}).get(GPU_MEMORY)
+def _gpu_memory(annotations: Mapping[str, str]) -> int:
+    value = annotations.get(GPU_MEMORY)
     if value is None:
         return 0
     path = f"metadata.annotations[{GPU_MEMORY}]"
@@ -195,3 +208,29 @@ def _gpu_memory(pod: Pod) -> int:
             f"{path}: {value!r} is not an amount of GPU memory; give bytes as in 40Gi, more than 0"
         )
     return amount
+
+
+def _links(annotations: Mapping[str, str]) -> tuple[int, bool]:
+    """(MB/s, whether NVLink) that the pod cannot do without; nothing where it only prefers well linked cards."""
+    mode, least = annotations.get(TOPOLOGY), annotations.get(MIN_BANDWIDTH)
+    if mode not in (None, "prefer", "require"):
+        raise RequestError(f"metadata.annotations[{TOPOLOGY}]: {mode!r} must be prefer or require")
+    if mode != "require":
+        if least is not None:
+            raise RequestError(
+                f"metadata.annotations[{MIN_BANDWIDTH}]: {least!r} is a requirement; "
+                f"say {TOPOLOGY}: require, too, or leave it out"
+            )
+        return 0, False
+    if least in (None, "nvlink"):
+        return 0, True
+    try:
+        number = Decimal(str(least)) if str(least).isascii() else Decimal("NaN")
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not (number.is_finite() and 0 < number <= MOST_GBPS):
+        raise RequestError(
+            f"metadata.annotations[{MIN_BANDWIDTH}]: {least!r} is no bandwidth; give GB/s between two cards, "
+            f"more than 0 and at most {MOST_GBPS}, as in 200, or nvlink"
+        )
+    return math.ceil(number * 1000), False

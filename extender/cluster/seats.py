@@ -5,16 +5,23 @@ added is exactly what is taken away.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from _core import Table
-from extender.cluster.assignment import Cards, split
+import numpy as np
+
+from _core import Table, place_dynamic
+from extender.cluster.assignment import Cards, Slice, split
 from extender.cluster.columns import Columns
+from extender.cluster.geometry import by_size, profile_of
 from extender.cluster.inventory import Inventory
+from extender.cluster.mig import Geometry
 from extender.cluster.request import Request
 from extender.wire.objects import Pod
+
+MOST_INSTANCES = 1024
+"""More than any node has; a pod that asks for as many has no place."""
 
 
 class Phase(Enum):
@@ -43,6 +50,9 @@ class Seat:
     """Why the pod's spec cannot be read; its node is closed while it is there."""
     memory_unknown: bool = False
     """The GPU memory that it declares cannot be read."""
+    slices: tuple[Slice, ...] = ()
+    """Where its instances weigh on cards that are cut on demand; `misplaced` more have no place."""
+    misplaced: int = 0
 
     @property
     def declared(self) -> int | None:
@@ -122,10 +132,22 @@ def charge_devices(
         arrays.shares[row, card] += sign * count
         # One pod holds at most all of a card, whatever it declares; this keeps sums within 64 bits, too.
         arrays.memory_used[row, card] += sign * min(count * cost, memory)
+    arrays.misplaced[row] += sign * seat.misplaced
+    for card, bits in bits_of(seat.slices, inventory):
+        arrays.slices[row, card] += sign * bits
+
+
+def bits_of(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int, int]]:
+    """Per slice, its card and the bits that it takes of the card's occupancy."""
+    for resource, card, start in slices:
+        assert inventory.geometry is not None
+        profile = profile_of(inventory.geometry, resource)
+        assert profile is not None
+        yield card, inventory.geometry.placements(profile)[start]
 
 
 def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], sign: int) -> None:
-    """Add or take away a soft claim."""
+    """Add or take away a soft claim, but for its slices: those of claims may overlap, so `hold_slices` keeps them."""
     columns.version[row] += 1
     columns.soft[row] += sign
     for name, count in claim.request.devices:
@@ -135,3 +157,31 @@ def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], s
     for card in claim.cards.shared:
         columns.shares_soft[row, card] += sign
         columns.memory_soft[row, card] += sign * share_cost(columns, row, card, claim.request.gpu_memory)
+
+
+def hold_slices(columns: Columns, row: int, inventory: Inventory, claims: Iterable[SoftClaim]) -> None:
+    """Let the row's soft slices be those of all the claims on it."""
+    columns.slices_soft[row] = 0
+    for claim in claims:
+        for card, bits in bits_of(claim.cards.slices, inventory):
+            columns.slices_soft[row, card] |= bits
+
+
+def forecast(table: Table, row: int, geometry: Geometry, asked: Mapping[str, int]) -> tuple[Slice, ...]:
+    """Where instances would be cut now; nothing where not all of them have room."""
+    names = [
+        name
+        for name in sorted(asked, key=by_size, reverse=True)
+        for _ in range(min(asked[name], MOST_INSTANCES))
+    ]
+    profiles = [profile_of(geometry, name) for name in names]
+    if not names or len(names) == MOST_INSTANCES:
+        return ()
+    slices = table.hardware.slices[int(table.geometry[row])]
+    chosen, starts, _ = place_dynamic(
+        slices, table.slices, np.array([row], np.int32), np.array(profiles, np.int32)
+    )
+    if chosen[0, 0] < 0:
+        return ()
+    places = zip(names, chosen[0].tolist(), starts[0].tolist(), strict=True)
+    return tuple(Slice(*place) for place in places)

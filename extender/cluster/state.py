@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from _core import Ask, Demand, NameIndex, fit, score
-from extender.cluster.assignment import recall
+from extender.cluster.assignment import recall, sliced
 from extender.cluster.columns import CLOSED, OPEN, Columns
 from extender.cluster.events import (
     Claimed,
@@ -29,32 +29,54 @@ from extender.cluster.events import (
     Settled,
     Unclaimed,
 )
+from extender.cluster.geometry import by_size
+from extender.cluster.hardware import UNKNOWN, Kinds
 from extender.cluster.inventory import Inventory, inventory_of
 from extender.cluster.judgements import Judgement, Judgements
-from extender.cluster.mix import CardKind, Mix, shape_of
-from extender.cluster.notices import BoundPastUs, NodeClosed, Notice, UnlistedResource, WorstCase
+from extender.cluster.mig import PREFIX
+from extender.cluster.mix import EVEN, CardKind, Mix, Scales, shape_of
+from extender.cluster.notices import (
+    BoundPastUs,
+    LinksUnknown,
+    NodeClosed,
+    Notice,
+    UnlistedResource,
+    WorstCase,
+)
 from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, is_over, request_of
-from extender.cluster.seats import Phase, Seat, SoftClaim, charge, hold
+from extender.cluster.seats import (
+    Phase,
+    Seat,
+    SoftClaim,
+    bits_of,
+    charge,
+    forecast,
+    hold,
+    hold_slices,
+)
 from extender.cluster.snapshot import Snapshot, Waiting
 from extender.wire.devices import ANNOTATION
 from extender.wire.objects import Pod
+from extender.wire.topo import TopoError
 
 
 class ClusterState:
     """Nodes, seats, claims and waiting GPU pods.
 
     `managed` are the resource names of the scheduler configuration; a node's other `nvidia.com/*` names are noticed,
-    since pods that ask for them go past the veto.
+    since pods that ask for them go past the veto. `scales` weigh the parts of the score.
     """
 
-    def __init__(self, managed: Iterable[str]) -> None:
+    def __init__(self, managed: Iterable[str], scales: Scales = EVEN) -> None:
         self._managed = frozenset(managed)
+        self._scales = scales
+        self._kinds = Kinds()
         self._columns = Columns()
         self._index = NameIndex()
         self._ids: dict[str, int] = {}
-        self._asks: dict[tuple[tuple[tuple[str, int], ...], int, int], Ask] = {}
+        self._asks: dict[Request, Ask] = {}
         self._mix = Mix()
-        self._kinds: Counter[CardKind] = Counter()
+        self._cards: Counter[CardKind] = Counter()
         self._demand: Demand | None = None
         self._judgements = Judgements()
         self._inventories: dict[str, Inventory] = {}
@@ -128,9 +150,10 @@ class ClusterState:
             self._describe(fresh, row, inventory)
             for seat in self._seats_by_node.get(name, {}).values():
                 charge(fresh, row, inventory, seat, self._ids, 1)
-            for claim in self._claims.values():
-                if claim.node == name:
-                    hold(fresh, row, claim, self._ids, 1)
+            claims = self._claims_on(name)
+            for claim in claims:
+                hold(fresh, row, claim, self._ids, 1)
+            hold_slices(fresh, row, inventory, claims)
             for column in (*fresh.NAMES,):
                 if column == "version":
                     continue
@@ -139,6 +162,8 @@ class ClusterState:
                     f"{column} of {name}: the book says {ours}, its seats {theirs}"
                 )
         for kept in self._judgements.kept():
+            if not kept.holds(self._columns, kept.demand):
+                continue
             current = np.flatnonzero(kept.seen == self._columns.version[: len(kept.seen)]).astype(np.int32)
             codes = fit(self._columns.table, current, kept.ask)
             scores = score(self._columns.table, current, codes, kept.ask, kept.demand)
@@ -160,7 +185,7 @@ class ClusterState:
             record = (pod.metadata.annotations or {}).get(ANNOTATION)
             seat = _seat(pod, pod.spec.node_name, Phase.BOUND, record, fault)
             if new:
-                self._mix.observe(shape_of(seat.request, self._kinds))
+                self._observe(seat.request)
             return self._sit(seat)
         waiting, seated = self._waiting.get(uid), self._seats.get(uid)
         if waiting is not None:
@@ -169,8 +194,13 @@ class ClusterState:
             self._waiting[uid] = Waiting(pod)
             if seated is None:
                 with contextlib.suppress(RequestError):
-                    self._mix.observe(shape_of(request_of(pod), self._kinds))
+                    self._observe(request_of(pod))
         return ()
+
+    def _observe(self, request: Request) -> None:
+        """A pod came, which says what others will ask for."""
+        self._mix.observe(shape_of(request, self._cards))
+        self._kinds.observe(request.devices)
 
     def _sit(self, seat: Seat) -> tuple[Notice, ...]:
         """The pod is bound, whoever did it."""
@@ -215,9 +245,22 @@ class ClusterState:
                 self._worst_case.add(seat.uid)
             else:
                 self._worst_case.discard(seat.uid)
+            if inventory.geometry is not None:
+                self._put(row, inventory, seat)
         charge(self._columns, row, inventory, seat, self._ids, 1)
         if seat.fault:
             self._columns.state[row] = CLOSED
+
+    def _put(self, row: int, inventory: Inventory, seat: Seat) -> None:
+        """Find where the seat's instances are on cards that are cut on demand: as recorded, else as they would be."""
+        assert inventory.geometry is not None
+        asked = sliced(seat.request.devices, inventory.geometry)
+        cut = self._columns.slices[row]
+        seat.slices = seat.cards.slices if seat.cards is not None else ()
+        if not seat.slices or any(cut[card] & bits for card, bits in bits_of(seat.slices, inventory)):
+            seat.slices = forecast(self._columns.table, row, inventory.geometry, asked)
+        instances = sum(count for name, count in seat.request.devices if name.startswith(PREFIX))
+        seat.misplaced = instances - len(seat.slices)
 
     def _leave(self, seat: Seat) -> None:
         del self._seats[seat.uid]
@@ -247,7 +290,7 @@ class ClusterState:
             self._leave(had)
         seat = _seat(pod, node, Phase.RESERVED, devices, "")
         if had is None and uid not in self._waiting:
-            self._mix.observe(shape_of(seat.request, self._kinds))
+            self._observe(seat.request)
         self._take(seat)
 
     def _settle(self, uid: str, outcome: Outcome) -> None:
@@ -269,12 +312,20 @@ class ClusterState:
         row = self._index.get(claim.node)
         if row >= 0 and uid not in self._seats:
             self._claims[uid] = claim
-            hold(self._columns, row, claim, self._ids, 1)
+            self._hold(row, claim, 1)
 
     def _drop_claim(self, uid: str) -> None:
         claim = self._claims.pop(uid, None)
         if claim is not None:
-            hold(self._columns, self._index.get(claim.node), claim, self._ids, -1)
+            self._hold(self._index.get(claim.node), claim, -1)
+
+    def _hold(self, row: int, claim: SoftClaim, sign: int) -> None:
+        hold(self._columns, row, claim, self._ids, sign)
+        if claim.cards.slices:
+            hold_slices(self._columns, row, self._inventories[claim.node], self._claims_on(claim.node))
+
+    def _claims_on(self, node: str) -> list[SoftClaim]:
+        return [claim for claim in self._claims.values() if claim.node == node]
 
     # nodes
 
@@ -295,7 +346,8 @@ class ClusterState:
         self._count_cards(had, inventory)
         self._inventories[name] = inventory
         self._describe(self._columns, row, inventory)
-        for seat in self._seats_by_node.get(name, {}).values():
+        # What is recorded comes first, so that a forecast does not take its place.
+        for seat in sorted(self._seats_by_node.get(name, {}).values(), key=lambda seat: seat.record is None):
             self._weigh(row, seat)
         self._room += 1
         if inventory.fault and (had is None or had.fault != inventory.fault):
@@ -319,9 +371,9 @@ class ClusterState:
         for inventory, sign in ((had, -1), (has, 1)):
             if inventory is not None and inventory.cards:
                 kind = CardKind(inventory.mode, inventory.replicas, inventory.card_memory)
-                self._kinds[kind] += sign * inventory.cards
-                if not self._kinds[kind]:
-                    del self._kinds[kind]
+                self._cards[kind] += sign * inventory.cards
+                if not self._cards[kind]:
+                    del self._cards[kind]
         self._mix.stir()
 
     def _learn(self, inventory: Inventory) -> list[Notice]:
@@ -335,10 +387,28 @@ class ClusterState:
             if not nodes:
                 notices.append(UnlistedResource(inventory.name, resource))
             nodes.add(inventory.name)
+        ids = len(self._ids)
         for resource, _ in inventory.allocatable:
             self._id(resource)
-        self._columns.want(inventory.cards, len(self._ids))
+        kinds = self._columns.table.hardware
+        self._columns.want(max(inventory.cards, inventory.sliced), len(self._ids))
+        geometry, topology, links_fault = self._kind_of(inventory)
+        if len(self._ids) > ids or geometry >= kinds.models or topology >= kinds.topologies:
+            self._equip()
+        if links_fault:
+            notices.append(LinksUnknown(inventory.name, links_fault))
         return notices
+
+    def _kind_of(self, inventory: Inventory) -> tuple[int, int, str]:
+        """(geometry, topology, why the links are not known although told of)."""
+        geometry = self._kinds.geometry(inventory.geometry)
+        try:
+            return geometry, self._kinds.topology(inventory.links, inventory.product), inventory.links_fault
+        except TopoError as error:
+            return geometry, UNKNOWN, str(error)
+
+    def _equip(self) -> None:
+        self._columns.equip(self._kinds.hardware(self._ids, self._columns.table.used.shape[1]))
 
     def _describe(self, columns: Columns, row: int, inventory: Inventory) -> None:
         columns.version[row] += 1
@@ -349,6 +419,9 @@ class ClusterState:
         columns.memory[row, : inventory.cards] = inventory.card_memory
         columns.cpu[row] = inventory.cpu
         columns.ram[row] = inventory.memory
+        columns.part[row] = inventory.part
+        columns.geometry[row], columns.topology[row], _ = self._kind_of(inventory)
+        columns.slices[row, : inventory.sliced] = 0
         for resource, count in inventory.allocatable:
             columns.allocatable[row, self._ids[resource]] = count
         columns.state[row] = self._openness(inventory)
@@ -360,22 +433,27 @@ class ClusterState:
     # requests
 
     def _ask(self, request: Request) -> Ask | None:
-        shape = (request.devices, request.gpu_memory, request.cpu)
+        shape = Request(
+            request.cpu, 0, request.devices, (), request.gpu_memory, request.bandwidth, request.nvlink
+        )
         ask = self._asks.get(shape)
         if ask is None:
             if any(name not in self._ids for name, _ in request.devices):
                 return None
             if len(self._asks) >= 4096:
                 self._asks.clear()
+            devices = sorted(request.devices, key=lambda device: by_size(device[0]))
             ask = self._asks[shape] = Ask(
-                np.array([self._ids[name] for name, _ in request.devices], np.int32),
-                np.array([count for _, count in request.devices], np.int64),
+                np.array([self._ids[name] for name, _ in devices], np.int32),
+                np.array([count for _, count in devices], np.int64),
                 whole=request.count(GPU),
                 shares=request.count(SHARED),
                 memory=request.gpu_memory,
                 cpu=request.cpu,
                 gpu_id=self._ids[GPU] if request.count(GPU) else -1,
                 shared_id=self._ids[SHARED] if request.count(SHARED) else -1,
+                bandwidth=request.bandwidth,
+                nvlink=request.nvlink,
             )
         return ask
 
@@ -385,7 +463,9 @@ class ClusterState:
 
     def _demand_now(self) -> Demand:
         if self._demand is None or self._mix.due:
-            self._demand = self._mix.demand(self._columns.table)
+            if self._kinds.cut_on_demand:
+                self._equip()
+            self._demand = self._mix.demand(self._columns.table, scales=self._scales)
         return self._demand
 
     def _id(self, resource: str) -> int:
@@ -413,10 +493,10 @@ def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> 
     """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
     memory_unknown = False
     try:
-        request = request_of(pod)
+        request = request_of(pod, linked=False)
     except RequestError:
         try:
-            request, memory_unknown = request_of(pod, declared=False), True
+            request, memory_unknown = request_of(pod, declared=False, linked=False), True
         except RequestError as error:
             request, fault = Request(0, 0), fault or str(error)
     metadata = pod.metadata

@@ -55,8 +55,8 @@ class _Speeds(msgspec.Struct, frozen=True):
 class Topology:
     """One kind of node: its links, and everything that is worked out from them.
 
-    `bandwidth` is int32[G, G] in MB/s, `sets` answers by mask (bit i is `matrix.gpus[i]`), `nvlink` is bool[2^G]:
-    whether all pairs of the set have NVLink. `card` is what was named or, if `assumed`, implied by the links.
+    `bandwidth` is int32[G, G] in MB/s, `sets` answers by mask (bit i is `matrix.gpus[i]`). `card` is what was
+    named or, if `assumed`, implied by the links.
     """
 
     matrix: LinkMatrix
@@ -64,7 +64,6 @@ class Topology:
     assumed: bool
     bandwidth: NDArray[np.int32]
     sets: Sets
-    nvlink: NDArray[np.bool_]
 
     def members(self, mask: int) -> tuple[int, ...]:
         """The GPUs of a mask by their numbers."""
@@ -141,7 +140,7 @@ def topology(matrix: LinkMatrix, product: str = "") -> Topology:
                 rank[i, j] = 2 * link.kind + near
                 points[i, j] = _points(Link(LinkClass.NODE if near else LinkClass.SYS) if switched else link)
     return Topology(
-        matrix, card, assumed, bandwidth, Sets(bandwidth, rank, Allocator(points)), _all_nvlink(matrix)
+        matrix, card, assumed, bandwidth, Sets(bandwidth, rank, Allocator(points), _all_nvlink(matrix))
     )
 
 

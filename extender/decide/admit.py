@@ -16,7 +16,7 @@ from extender.cluster.request import RequestError, request_of
 from extender.fairness.depth import Queue
 from extender.fairness.policy import Foreign, Place
 from extender.wire.admission import Add, Patch, Remove, Review
-from extender.wire.marks import CHECKPOINT_INTERVAL, GATE, GPU_MEMORY, PREEMPTIBLE, TOPOLOGY, only_ours
+from extender.wire.marks import CHECKPOINT_INTERVAL, GATE, GPU_MEMORY, PREEMPTIBLE, only_ours
 from extender.wire.objects import NodeSelector, NodeSelectorTerm, Pod, PodSpec, Toleration
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -27,7 +27,6 @@ FAIR_QUOTA = "fair-quota"
 
 TAINT = "nvidia.com/gpu"
 RETRY_SECONDS = 30
-_TOPOLOGIES = ("prefer", "require")
 
 
 class Policies(Protocol):
@@ -204,9 +203,6 @@ def _classed(pod: Pod, place: Place | None) -> Refusal | None:
 
 def _unreadable(annotations: Mapping[str, str]) -> str | None:
     """What is wrong with an annotation that `request_of` does not read."""
-    topology = annotations.get(TOPOLOGY)
-    if topology is not None and topology not in _TOPOLOGIES:
-        return f"metadata.annotations[{TOPOLOGY}]: {topology!r} is none of {', '.join(_TOPOLOGIES)}"
     interval = annotations.get(CHECKPOINT_INTERVAL)
     if interval is not None:
         path = f"metadata.annotations[{CHECKPOINT_INTERVAL}]"

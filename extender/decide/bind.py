@@ -57,7 +57,7 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
     code = fits(snapshot.table, row, ask)
     if code > CONTENDED:
         return Veto(f"{SENTENCES[code]}: {describe(request)} on {node}")
-    cards = cards_for(snapshot.table, row, ask, snapshot.demand(), soft=False)
+    cards = cards_for(snapshot, snapshot.table, row, ask, soft=False)
     return Granted(encode(record(request, snapshot.inventories[node], cards)))
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import CLOSED, CONTENDED, FITS, LACKING, Ask, Demand, Table, best, fit, seat
-from extender.cluster.assignment import Cards
+from _core import CLOSED, CONTENDED, FITS, LACKING, Ask, Table, best, fit, seat
+from extender.cluster.assignment import Cards, Slice
 from extender.cluster.columns import OPEN
 from extender.cluster.request import Request
 from extender.cluster.seats import Seat, charge_devices
@@ -61,10 +61,14 @@ def fits_without(snapshot: Snapshot, ask: Ask, node: str, leaving: Iterable[Seat
     return fits(copy, 0, ask) <= CONTENDED
 
 
-def cards_for(table: Table, row: int, ask: Ask, demand: Demand, *, soft: bool) -> Cards:
-    """The cards that the pod would get on a row that fits, counting soft claims or not."""
-    whole, shared = seat(table, row, ask, demand, soft=soft)
-    return Cards(tuple(whole.tolist()), tuple(shared.tolist()))
+def cards_for(snapshot: Snapshot, table: Table, row: int, ask: Ask, *, soft: bool) -> Cards:
+    """The cards that the pod would get on a row of `table` that fits, counting soft claims or not."""
+    whole, shared, instances = seat(table, row, ask, snapshot.demand(), soft=soft)
+    slices: tuple[Slice, ...] = ()
+    if len(instances):
+        names = {kind: name for name, kind in snapshot.ids.items()}
+        slices = tuple(Slice(names[kind], card, start) for kind, card, start, _ in instances.tolist())
+    return Cards(tuple(whole.tolist()), tuple(shared.tolist()), slices=slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,4 @@ def expect(snapshot: Snapshot, request: Request, placement: Placement) -> Expect
     best_position = int(placement.ranked[0])
     row = int(placement.rows[best_position])
     soft = int(placement.codes[best_position]) == FITS
-    return Expected(
-        snapshot.index.name(row), cards_for(snapshot.table, row, ask, snapshot.demand(), soft=soft)
-    )
+    return Expected(snapshot.index.name(row), cards_for(snapshot, snapshot.table, row, ask, soft=soft))

@@ -15,6 +15,9 @@ from _core import (
     CONTENDED,
     FITS,
     LACKING,
+    LINKS_TAKEN,
+    LINKS_TOO_SLOW,
+    LINKS_UNKNOWN,
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
@@ -22,7 +25,7 @@ from _core import (
     UNKNOWN,
 )
 
-UNCERTAIN = 9
+UNCERTAIN = 12
 """Not a kernel's code: the pod has a seat on another node, whose Binding may or may not have been written."""
 
 SENTENCES: dict[int, str] = {
@@ -33,6 +36,9 @@ SENTENCES: dict[int, str] = {
     MEMORY_UNKNOWN: "the node does not say how much memory its GPUs have (label nvidia.com/gpu.memory)",
     MEMORY_TOO_SMALL: "no GPU of the node has as much memory as the pod declares",
     MEMORY_TAKEN: "no GPU of the node has as much memory free as the pod declares",
+    LINKS_UNKNOWN: "the node does not say how its GPUs are linked (annotation kvitej.io/links)",
+    LINKS_TOO_SLOW: "the node's GPUs are not linked as well as the pod requires",
+    LINKS_TAKEN: "the node's free GPUs are not linked as well as the pod requires",
     UNCERTAIN: "the pod may be bound to another node already: waiting for that to be known",
 }
 
@@ -46,10 +52,15 @@ NAMES: dict[int, str] = {
     MEMORY_UNKNOWN: "memory_unknown",
     MEMORY_TOO_SMALL: "memory_too_small",
     MEMORY_TAKEN: "memory_taken",
+    LINKS_UNKNOWN: "links_unknown",
+    LINKS_TOO_SLOW: "links_too_slow",
+    LINKS_TAKEN: "links_taken",
     UNCERTAIN: "uncertain",
 }
 
-UNRESOLVABLE = frozenset({LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, UNCERTAIN})
+UNRESOLVABLE = frozenset(
+    {LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, LINKS_UNKNOWN, LINKS_TOO_SLOW, UNCERTAIN}
+)
 
 
 def fragments() -> list[bytes]:

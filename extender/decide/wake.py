@@ -52,8 +52,8 @@ def _promise(snapshot: Snapshot, promised: dict[int, Table], row: int, request: 
     if ask is None or fits(table, 0, ask) > CONTENDED:
         return False
     node = snapshot.index.name(row)
-    cards = cards_for(table, 0, ask, snapshot.demand(), soft=False)
-    seat = Seat("", "", "", node, request, Phase.RESERVED, cards=cards)
+    cards = cards_for(snapshot, table, 0, ask, soft=False)
+    seat = Seat("", "", "", node, request, Phase.RESERVED, cards=cards, slices=cards.slices)
     charge_devices(table, 0, snapshot.inventories[node], seat, snapshot.ids, 1)
     promised[row] = table
     return True

@@ -3,7 +3,8 @@
 It starts with a WatchList (the watch itself sends everything that exists, then a marked bookmark), or with a
 list in pages where the server refuses that, and goes on with watches. A watch that ends or is cut is taken up
 at once from the last resourceVersion; when that version is too old (410), everything is read anew and what
-did not come back is told as gone.
+did not come back is told as gone. An optional resource that the API server does not know has no objects, and is
+asked for again every 30 s.
 """
 
 import asyncio
@@ -16,9 +17,8 @@ import aiohttp
 import msgspec
 import structlog
 
-from extender.cluster.events import Event
 from extender.kube.client import Answer, AnswerLostError, ApiError, Client, StatusError
-from extender.kube.resource import Reader, Resource, T, Unreadable, WatchEvent, status_of
+from extender.kube.resource import E, Reader, Resource, T, Unreadable, WatchEvent, status_of
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +26,7 @@ PAGE = "500"
 EVENTS_PER_TURN = 100
 BACKOFF_SECONDS = (0.25, 30.0)
 REFUSALS_TO_START_OVER = 6
+ABSENT_SECONDS = 30.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -33,7 +34,7 @@ class _VersionError(Exception):
     """The remembered version is of no use; the message says why."""
 
 
-class Reflector(Generic[T]):
+class Reflector(Generic[T, E]):
     """One resource, followed for as long as `run` runs.
 
     Parameters
@@ -59,8 +60,8 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         client: Client,
-        resource: Resource[T],
-        emit: Callable[[Event], None],
+        resource: Resource[T, E],
+        emit: Callable[[E], None],
         on_unreadable: Callable[[Unreadable], None],
         *,
         inactivity: float = 150.0,
@@ -103,6 +104,11 @@ class Reflector(Generic[T]):
                 log.info("reading everything anew", path=self._resource.path, reason=str(reason))
                 self._version = None
             except ApiError as failure:
+                if self._resource.optional and isinstance(failure, StatusError) and failure.status == 404:
+                    self._nothing_to_read()
+                    barren = 0
+                    await asyncio.sleep(ABSENT_SECONDS * random.uniform(0.9, 1.0))
+                    continue
                 log.info("watch interrupted", path=self._resource.path, reason=str(failure))
             now = time.monotonic()
             fruitful = self._progressed or (self._opened and now - begun >= 1.0)
@@ -124,6 +130,8 @@ class Reflector(Generic[T]):
                 await self._watch({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
                 return
             except StatusError as refusal:
+                if refusal.status == 404:
+                    raise
                 log.info("WatchList refused, listing instead", path=self._resource.path, reason=str(refusal))
                 self._watch_list = refusal.status not in (400, 422)
         await self._list()
@@ -262,6 +270,14 @@ class Reflector(Generic[T]):
         if self._opened:
             self.down_since = None
         self.synced.set()
+
+    def _nothing_to_read(self) -> None:
+        """The API server does not know the resource."""
+        if not self.synced.is_set() or self._known:
+            log.info("the API server does not know the resource", path=self._resource.path)
+        self._stale = set(self._known)
+        self._everything_read("")
+        self._version = self.down_since = None
 
     def _remember(self, version: str) -> None:
         """Versions of a full read come in any order, so none of them is a place to go on from."""

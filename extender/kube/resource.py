@@ -7,14 +7,23 @@ decoded one by one, and the unreadable ones stay raw, so that the reflector can 
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen
-from extender.wire.objects import ListMeta, Node, Pod, Slim, Status
+from extender.wire.objects import ListMeta, Node, ObjectMeta, Pod, Slim, Status
 
-T = TypeVar("T", bound=Pod | Node)
+
+class Named(Protocol):
+    """What all objects of the API server have."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=Named)
+E = TypeVar("E")
 Object = TypeVar("Object")
 
 
@@ -24,21 +33,23 @@ class WatchEvent(msgspec.Struct, Generic[Object], gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
-    """A kind of object, and what its coming and going mean for the book."""
+class Resource(Generic[T, E]):
+    """A kind of object, and what its coming and going mean: events for the book, or for whom it is followed."""
 
     path: str
     kind: type[T]
-    seen: Callable[[T], Event]
-    gone: Callable[[str, str], Event]
+    seen: Callable[[T], E]
+    gone: Callable[[str, str], E]
     """(name, uid) → event."""
     over: Callable[[T], bool] = lambda _: False
     """The object still exists but counts as gone."""
     field_selector: str | None = None
+    optional: bool = False
+    """The API server may not know the kind (yet), which means that there are no objects of it."""
 
 
-NODES = Resource("/api/v1/nodes", Node, NodeSeen, lambda name, uid: NodeGone(name))
-PODS = Resource(
+NODES: Resource[Node, Event] = Resource("/api/v1/nodes", Node, NodeSeen, lambda name, uid: NodeGone(name))
+PODS: Resource[Pod, Event] = Resource(
     "/api/v1/pods",
     Pod,
     PodSeen,
@@ -56,7 +67,7 @@ class Unreadable:
     """
 
     path: str
-    """Of the resource: /api/v1/nodes or /api/v1/pods."""
+    """Of the resource, for instance /api/v1/nodes."""
     namespace: str
     name: str
     uid: str
@@ -70,8 +81,9 @@ class Unreadable:
 class Reader(Generic[T]):
     """Decodes watch lines and list pages of one resource."""
 
-    def __init__(self, resource: Resource[T]) -> None:
-        self._resource = resource
+    def __init__(self, resource: Resource[T, E]) -> None:
+        self._path = resource.path
+        self._kind: type = resource.kind
         self._objects: msgspec.json.Decoder[T] = msgspec.json.Decoder(resource.kind)
         self._events: msgspec.json.Decoder[WatchEvent[T]] = msgspec.json.Decoder(
             WatchEvent[resource.kind]  # type: ignore[name-defined]
@@ -113,9 +125,9 @@ class Reader(Generic[T]):
             envelope = _Envelope(_Name())
         meta = envelope.metadata
         sits = envelope.spec.node_name if envelope.spec else None
-        node = _text(sits if self._resource.kind is Pod else meta.name)
+        node = _text(sits if self._kind is Pod else meta.name if self._kind is Node else None)
         return Unreadable(
-            path=self._resource.path,
+            path=self._path,
             namespace=_text(meta.namespace),
             name=_text(meta.name),
             uid=_text(meta.uid),

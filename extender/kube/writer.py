@@ -45,7 +45,7 @@ class Writer:
         binding = Binding("v1", "Binding", metadata, {"apiVersion": "v1", "kind": "Node", "name": node})
         try:
             answer = await self._client.post(
-                _path(namespace, name) + "/binding",
+                pod_path(namespace, name) + "/binding",
                 self._encoder.encode(binding),
                 timeout=self._timeout * _WRITE_SHARE,
             )
@@ -72,7 +72,7 @@ class Writer:
         ApiError
             Neither can be said.
         """
-        answer = await self._client.get(_path(namespace, name), timeout=timeout or self._timeout)
+        answer = await self._client.get(pod_path(namespace, name), timeout=timeout or self._timeout)
         if answer.status == 404:
             return None
         if answer.status != 200:
@@ -90,7 +90,7 @@ class Writer:
         """
         metadata = {"uid": uid, "annotations": {RETRY_ANNOTATION: datetime.now(UTC).isoformat()}}
         answer = await self._client.patch(
-            _path(namespace, name),
+            pod_path(namespace, name),
             self._encoder.encode({"metadata": metadata}),
             MERGE_PATCH,
             timeout=self._timeout,
@@ -123,5 +123,6 @@ class Writer:
         return BindResult(Outcome.REFUSED if decisive else Outcome.UNKNOWN, detail)
 
 
-def _path(namespace: str, name: str) -> str:
+def pod_path(namespace: str, name: str) -> str:
+    """The path of a pod, with both names quoted."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"

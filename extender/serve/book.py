@@ -2,13 +2,22 @@
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from extender.cluster.events import Event
+from extender.cluster.mix import Scales
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
+from extender.config import Config
+from extender.schedulerconfig import managed_resources
 
 log = structlog.get_logger()
+
+
+def new_state(config: Config) -> ClusterState:
+    """An empty book under a configuration."""
+    return ClusterState(managed_resources(), Scales(**msgspec.structs.asdict(config.score)))
 
 
 class Refusal(Exception):

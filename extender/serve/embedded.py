@@ -14,9 +14,8 @@ from rich.console import Console
 from extender import log
 from extender.cluster.state import ClusterState
 from extender.config import Config
-from extender.schedulerconfig import managed_resources
 from extender.serve.app import operations, verbs
-from extender.serve.book import Book
+from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.run import listening, stop_signal, tidy
@@ -68,7 +67,7 @@ async def embedded(
     file: ClusterFile, config: Config, host: str, port: int, http: tuple[str, int]
 ) -> AsyncIterator[Embedded]:
     """An embedded cluster with the nodes of `file`, served."""
-    state = ClusterState(managed_resources())
+    state = new_state(config)
     book = Book(state)
     cluster = EmbeddedCluster(book.apply)
     for kind in file.nodes:

@@ -14,13 +14,11 @@ import structlog
 from aiohttp import web
 
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
-from extender.cluster.state import ClusterState
 from extender.config import Config
 from extender.decide.wake import to_nudge
 from extender.fairness.depth import QueueDepths
-from extender.schedulerconfig import managed_resources
 from extender.serve.app import operations, reviews, verbs
-from extender.serve.book import Book
+from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
@@ -134,7 +132,7 @@ async def _serve_kubernetes(
             return f"kvitej has had no watch on the API server for {stale:.0f} s, so its book is stale"
         return None
 
-    book = Book(ClusterState(managed_resources()), unfit)
+    book = Book(new_state(config), unfit)
     async with await connect(kubeconfig) as client:
         feed = Feed(client, book.apply, lambda found: book.apply(_closing(found)))
         writer = Writer(client, config.bind.timeout)

@@ -12,11 +12,15 @@ ANNOTATION = "kvitej.io/devices"
 
 
 class ContainerDevices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
-    """`gpu`: whole cards; `shared`: one card per replica; `mig`: instances by resource name."""
+    """`gpu`: whole cards; `shared`: one card per replica; `mig`: instances by resource name.
+
+    `cut`: of instances that are cut on demand, the card and start of each, by resource name.
+    """
 
     gpu: tuple[int, ...] = ()
     shared: tuple[int, ...] = ()
     mig: dict[str, int] = {}
+    cut: dict[str, tuple[tuple[int, int], ...]] = {}
 
 
 class Devices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):

@@ -9,10 +9,11 @@ PREEMPTIBLE = "kvitej.io/preemptible"
 
 GPU_MEMORY = "kvitej.io/gpu-memory"
 TOPOLOGY = "kvitej.io/topology"
+MIN_BANDWIDTH = "kvitej.io/min-bandwidth"
 CHECKPOINT_INTERVAL = "kvitej.io/checkpoint-interval"
 LAST_CHECKPOINT = "kvitej.io/last-checkpoint"
 
-_BY_PEOPLE = frozenset((GPU_MEMORY, TOPOLOGY, CHECKPOINT_INTERVAL, LAST_CHECKPOINT))
+_BY_PEOPLE = frozenset((GPU_MEMORY, TOPOLOGY, MIN_BANDWIDTH, CHECKPOINT_INTERVAL, LAST_CHECKPOINT))
 
 
 def only_ours(annotation: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -12,15 +13,13 @@ from hypothesis import strategies as st
 
 from _core import Slices, place_dynamic
 from extender.cluster import migscore
-from extender.cluster.geometry import geometries, geometry_of
+from extender.cluster.geometry import by_size, geometries, geometry_of
 from extender.cluster.mig import Geometry
 from extender.cluster.migscore import (
     DemandMix,
     MigTables,
-    placing_order,
     preferred,
     slices_of,
-    static_weights,
 )
 from tests.cluster.test_mig import PLACED, STATES, named
 
@@ -157,21 +156,28 @@ def test_an_empty_card_is_kept_for_seven_slices() -> None:
         assert place(slices, [0, int(slices.after[ONE, 0])], profile)[0] == [1]
 
 
+def in_order(geometry: Geometry, profiles: Iterable[int]) -> list[int]:
+    """As the kernels place a pod's instances."""
+    return sorted(
+        profiles, key=lambda profile: by_size(geometry.profiles[profile].resources[0]), reverse=True
+    )
+
+
 def test_what_takes_most_is_placed_first() -> None:
     two = named(H100, "2g.20gb")
-    assert placing_order(H100, [ONE, two, FOUR, THREE]).tolist() == [FOUR, THREE, two, ONE]
+    assert in_order(H100, [ONE, two, FOUR, THREE]) == [FOUR, THREE, two, ONE]
     assert place(flat(H100), [0], FOUR, THREE) == ([0, 0], [0, 4])
 
 
 @pytest.mark.parametrize("geometry", PLACED, ids=lambda geometry: geometry.model)
 def test_several_instances_of_a_pod_find_the_places_that_a_card_has(geometry: Geometry) -> None:
-    """In the placing order, what fits on an empty card in any way is placed."""
+    """In this order, what fits on an empty card in any way is placed."""
     slices = flat(geometry)
     small = [index for index, profile in enumerate(geometry.profiles) if not profile.media][:6]
     for count in (2, 3, 4):
         for profiles in itertools.combinations_with_replacement(small, count):
             if fits_somehow(geometry, 0, list(profiles)):
-                assert place(slices, [0], *placing_order(geometry, profiles))[0] == [0] * count, profiles
+                assert place(slices, [0], *in_order(geometry, profiles))[0] == [0] * count, profiles
 
 
 def fits_somehow(geometry: Geometry, occupancy: int, profiles: list[int]) -> bool:
@@ -182,16 +188,6 @@ def fits_somehow(geometry: Geometry, occupancy: int, profiles: list[int]) -> boo
         fits_somehow(geometry, occupancy | placements[start], profiles[1:])
         for start in geometry.free_starts(occupancy, profiles[0])
     )
-
-
-def test_resources_weigh_by_their_share_of_a_card_and_others_not_at_all() -> None:
-    names = [
-        "nvidia.com/gpu",
-        "nvidia.com/mig-3g.40gb",
-        "nvidia.com/mig-7g.80gb.shared",
-        "nvidia.com/mig-9g.9gb",
-    ]
-    assert static_weights({name: kind for kind, name in enumerate(names)}, 5).tolist() == [0, 500, 1000, 0, 0]
 
 
 # demand

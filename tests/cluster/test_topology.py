@@ -188,11 +188,11 @@ def test_gpus_whose_links_end_at_switches_reach_each_other_by_the_fewer_links() 
 
 def test_sets_of_nvlinks_are_known_as_such() -> None:
     kind = node("a100_pcie80_4gpu_nvbridge_pairs")
-    assert [mask for mask in range(16) if kind.nvlink[mask]] == [0, 1, 2, 3, 4, 8, 12]
+    assert [mask for mask in range(16) if kind.sets.nvlink[mask]] == [0, 1, 2, 3, 4, 8, 12]
     for entry in READABLE:
         kind = topology(parse(text_of(entry)))
         full = (1 << kind.sets.gpus) - 1
-        assert kind.nvlink[full] == all(
+        assert kind.sets.nvlink[full] == all(
             link.kind in (0, LinkClass.NVLINK) for row in kind.matrix.links for link in row
         )
 

@@ -18,7 +18,9 @@ from tests.controlplane.api import Api
 from tests.controlplane.processes import ControlPlane, free_ports
 from tests.controlplane.program import Process
 
-RBAC = Path(__file__).parents[2] / "scheduler-config" / "rbac.yaml"
+RIGHTS = [
+    Path(__file__).parents[2] / "scheduler-config" / name for name in ("rbac.yaml", "admission-policy.yaml")
+]
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -87,6 +89,7 @@ def scheduler_config(port: int) -> dict[str, Any]:
 
 
 async def grant(api: Api) -> None:
-    """Apply the shipped RBAC."""
-    for manifest in yaml.safe_load_all(RBAC.read_text()):
-        await api.apply(manifest)
+    """Apply the shipped RBAC, and the admission policy that limits it."""
+    for path in RIGHTS:
+        for manifest in yaml.safe_load_all(path.read_text()):
+            await api.apply(manifest)

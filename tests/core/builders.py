@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from _core import D1, FIRST_FIT, Ask, Demand, Table
+from _core import D1, FIRST_FIT, Allocator, Ask, Demand, Hardware, Sets, Slices, Table
 
 GPU, SHARED, OTHER = 0, 1, 2
 COLUMNS = {
@@ -13,21 +13,69 @@ COLUMNS = {
     **dict.fromkeys(("cards", "replicas", "opaque", "soft"), np.int32),
     "order": np.uint32,
     **dict.fromkeys(("cpu", "cpu_used"), np.int64),
+    **dict.fromkeys(("part", "geometry", "misplaced", "topology"), np.int32),
     **dict.fromkeys(("allocatable", "used", "used_soft"), np.int64),
     **dict.fromkeys(("memory", "memory_used", "memory_soft"), np.int64),
     **dict.fromkeys(("shares", "shares_soft", "exclusive", "exclusive_soft"), np.int32),
+    **dict.fromkeys(("slices", "slices_soft"), np.int32),
 }
+PER_ROW = (
+    *("state", "mode", "cards", "replicas", "opaque", "order", "soft", "cpu", "cpu_used"),
+    *("part", "geometry", "misplaced", "topology"),
+)
+PER_RESOURCE = ("allocatable", "used", "used_soft")
 
 
 def columns(rows: int, cards: int, resources: int) -> dict[str, Any]:
     """The columns of an empty table, to be filled and handed to Table."""
-    shapes = dict.fromkeys(("allocatable", "used", "used_soft"), (rows, resources))
-    shapes |= dict.fromkeys(list(COLUMNS)[12:], (rows, cards))
-    return {name: np.zeros(shapes.get(name, (rows,)), dtype) for name, dtype in COLUMNS.items()}
+    shapes = {
+        name: (rows,) if name in PER_ROW else (rows, resources if name in PER_RESOURCE else cards)
+        for name in COLUMNS
+    }
+    return {name: np.zeros(shapes[name], dtype) for name, dtype in COLUMNS.items()}
+
+
+def random_slices(seed: int, profiles: int, bits: int) -> Slices:
+    """Tables in which profiles may start anywhere or nowhere, and scores are often equal."""
+    random = np.random.default_rng(seed)
+    shape = (profiles, 1 << bits)
+    before = np.arange(1 << bits, dtype=np.int32)
+    added = random.integers(1, 1 << bits, shape) & ~before
+    starts = np.where((added > 0) & (random.random(shape) < 0.7), random.integers(0, bits, shape), -1)
+    scores = random.integers(-3, 3, shape) * random.choice([1, 1_000_000_000 // 2])
+    return Slices(starts.astype(np.int8), (before | added).astype(np.int32), scores.astype(np.int32))
+
+
+def random_sets(seed: int, gpus: int) -> Sets:
+    """Links of which some are as fast as others, and not all are NVLinks."""
+    random = np.random.default_rng(seed)
+    upper = np.triu(random.choice(np.array([10, 30, 200], np.int32), (gpus, gpus)), 1)
+    links = upper + upper.T
+    nvlink = random.random(1 << gpus) < 0.6
+    return Sets(links, np.zeros_like(links), Allocator(links), nvlink)
+
+
+def random_hardware(seed: int, resources: int) -> Hardware:
+    """Two models and three topologies; what a resource is on them is drawn."""
+    random = np.random.default_rng(seed)
+    return Hardware(
+        slices=[random_slices(seed, 2, 3), random_slices(seed + 1, 1, 4)],
+        profiles=random.integers([[-1], [-1]], [[2], [1]], (2, resources)).astype(np.int32),
+        units=np.array([3, 2], np.int32),
+        links=[random_sets(seed, 2), random_sets(seed, 4), random_sets(seed + 1, 8)],
+        offers=random.choice(np.array([0, 100, 400], np.int32), (3, 17)),
+        parts=np.array([0, 0, *random.choice([0, 143, 500, 1000], resources - 2)], np.int32),
+    )
 
 
 def ask(
-    whole: int = 0, shares: int = 0, memory: int = 0, cpu: int = 0, others: dict[int, int] | None = None
+    whole: int = 0,
+    shares: int = 0,
+    memory: int = 0,
+    cpu: int = 0,
+    others: dict[int, int] | None = None,
+    bandwidth: int = 0,
+    nvlink: bool = False,
 ) -> Ask:
     counts = {GPU: whole, SHARED: shares, **(others or {})}
     counts = {kind: count for kind, count in counts.items() if count}
@@ -40,6 +88,8 @@ def ask(
         cpu,
         gpu_id=GPU if whole else -1,
         shared_id=SHARED if shares else -1,
+        bandwidth=bandwidth,
+        nvlink=nvlink,
     )
 
 
@@ -70,10 +120,17 @@ def random_table(seed: int, rows: int, cards: int) -> Table:
         "shares_soft": pick([0, 0, 0, 1], cards),
         "exclusive": pick([0, 0, 0, 1], cards),
         "exclusive_soft": pick([0, 0, 0, 1], cards),
+        "part": pick([0, 143, 1000]),
+        "geometry": pick([-1, -1, 0, 1, 2]),
+        "misplaced": pick([0, 0, 0, 0, 1]),
+        "topology": pick([-1, 0, 1, 2, 3]),
+        "slices": pick([-1, 0, 0, 1, 2, 4, 6, 7], cards),
+        "slices_soft": pick([0, 0, 0, 1, 4], cards),
     }
     drawn["memory"][random.random((rows, cards)) < 0.1] = 0
     drawn["allocatable"][random.random(rows) < 0.5, :2] = 100
-    return Table(**{name: drawn[name].astype(dtype) for name, dtype in COLUMNS.items()})
+    arrays = {name: drawn[name].astype(dtype) for name, dtype in COLUMNS.items()}
+    return Table(**arrays, hardware=random_hardware(seed % 64, 3))
 
 
 tables = st.builds(
@@ -86,10 +143,14 @@ asks = st.builds(
     memory=st.sampled_from([0, 0, 1, 10, 40, 80, 82]),
     cpu=st.sampled_from([0, 3, 8, 40]),
     others=st.sampled_from([{}, {}, {OTHER: 1}, {OTHER: 3}]),
+    bandwidth=st.sampled_from([0, 0, 0, 20, 300]),
+    nvlink=st.sampled_from([False, False, True]),
 )
 
 
-def demand(*classes: tuple[int, int, float, float, float], kind: int = D1, cores: float = 0.01) -> Demand:
+def demand(
+    *classes: tuple[int, int, float, float, float], kind: int = D1, cores: float = 0.01, **scales: float
+) -> Demand:
     """Classes as (thousandths of a core, cards, part of a card, frequency, weight)."""
     cpu, gpus, share, often, weight = zip(*classes, strict=True) if classes else ((),) * 5
     return Demand(
@@ -100,6 +161,7 @@ def demand(*classes: tuple[int, int, float, float, float], kind: int = D1, cores
         np.array(share, np.float64),
         np.array(often, np.float64),
         np.array(weight, np.float64),
+        **scales,
     )
 
 
@@ -112,8 +174,12 @@ CLASSES = st.tuples(
     st.sampled_from([0.0, 0.01, 0.3]),
 )
 demands = st.builds(
-    lambda classes, kind, cores: demand(*classes, kind=kind, cores=cores),
+    lambda classes, kind, cores, mig, topology: demand(
+        *classes, kind=kind, cores=cores, mig=mig, topology=topology
+    ),
     st.lists(CLASSES, max_size=6),
     st.integers(D1, FIRST_FIT),
     st.sampled_from([0.001, 0.004, 0.02]),
+    st.sampled_from([0.0, 1.0]),
+    st.sampled_from([0.0, 0.5]),
 )

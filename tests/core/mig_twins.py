@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from _core import CONTENDED, FITS, Ask, Slices, Table
-
-INSTANCE = 2
+from _core import Slices
 
 
 def place_dynamic(
@@ -48,31 +46,3 @@ def replay_dynamic(
             card, bits = held.pop(-1 - event)
             occupied[card] -= bits
     return occupied, chosen
-
-
-def score_static(
-    table: Table, rows: Sequence[int], codes: Sequence[int], ask: Ask, weights: Sequence[int]
-) -> list[int]:
-    return [
-        _static(table, row, ask, weights, code == FITS and table.soft[row] > 0)
-        if code in (FITS, CONTENDED)
-        else 0
-        for row, code in zip(rows, codes, strict=True)
-    ]
-
-
-def _static(table: Table, row: int, ask: Ask, weights: Sequence[int], soft: bool) -> int:
-    wanted = dict(zip(ask.resources.tolist(), ask.counts.tolist(), strict=True))
-    total = free = left = 0
-    for kind, weight in enumerate(weights):
-        if kind == ask.gpu_id:
-            weight = 1000 if table.mode[row] == INSTANCE else 0
-        offered = int(table.allocatable[row, kind])
-        used = int(table.used[row, kind]) + (int(table.used_soft[row, kind]) if soft else 0)
-        unused = max(offered - used, 0)
-        total += weight * offered
-        free += weight * unused
-        left += weight * (unused - wanted.get(kind, 0))
-    if not total:
-        return 0
-    return -(10 * max(left, 0) // total) - (10 if free == total else 0)

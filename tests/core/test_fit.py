@@ -19,6 +19,7 @@ from _core import (
     UNKNOWN,
     Ask,
     Demand,
+    Hardware,
     Table,
     fit,
     seat,
@@ -29,14 +30,21 @@ from tests.core.builders import OTHER, ask, asks, columns, demand, demands, rand
 GIB = 2**30
 
 
-def node(cards: int = 2, replicas: int = 0, memory: object = 80 * GIB, **cells: object) -> Table:
+def node(
+    cards: int = 2,
+    replicas: int = 0,
+    memory: object = 80 * GIB,
+    hardware: Hardware | None = None,
+    width: int = 1,
+    **cells: object,
+) -> Table:
     """One open row; `cells` overwrite whole columns."""
-    table = columns(1, max(cards, 1), 3)
+    table = columns(1, max(cards, width), 3)
     table["cards"][:], table["replicas"][:], table["memory"][:] = cards, replicas, memory
     table["allocatable"][0] = cards, cards * replicas, 4
     for name, value in cells.items():
         table[name][:] = value
-    return Table(**table)
+    return Table(**table, hardware=hardware)
 
 
 def code(table: Table, pod: Ask) -> int:
@@ -60,10 +68,11 @@ def test_seat_chooses_the_cards_that_its_twin_chooses(
             with pytest.raises(ValueError, match="does not fit"):
                 seat(table, row, pod, mix, soft)
             continue
-        whole, shares = seat(table, row, pod, mix, soft)
+        whole, shares, cut = seat(table, row, pod, mix, soft)
         values = twins.values(table, row, pod, soft, mix)
         first = None if None in values else shares.tolist()[0]
-        assert (whole.tolist(), shares.tolist()) == twins.seat(table, row, pod, soft, first)
+        places = [(kind, card, start) for kind, card, start, _ in cut.tolist()]
+        assert (whole.tolist(), shares.tolist(), places) == twins.seat(table, row, pod, soft, first)
         assert whole.dtype == shares.dtype == np.int32
         # FGD's values are whole numbers, cut off where sums of rounded numbers may differ in the last digit.
         assert values[first] >= max(values.values()) - (1 if mix.kind == FGD else 1e-9)
@@ -202,7 +211,7 @@ def test_fit_gives_the_reason(table: Table, pod: Ask, expected: int) -> None:
     ],
 )
 def test_seat_gives_the_cards(table: Table, pod: Ask, expected: tuple[list[int], list[int]]) -> None:
-    whole, shares = seat(table, 0, pod, demand(kind=BEST_FIT))
+    whole, shares, _ = seat(table, 0, pod, demand(kind=BEST_FIT))
     assert (whole.tolist(), shares.tolist()) == expected
 
 

@@ -9,25 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _core import FITS, TAKEN, Ask, Slices, Table, fit, place_dynamic, replay_dynamic, score_static
+from _core import Slices, place_dynamic, replay_dynamic
 from tests.core import mig_twins
-from tests.core.builders import GPU, OTHER, SHARED, ask, asks, tables
-from tests.core.test_fit import node
+from tests.core.builders import random_slices
 
 
 def ints(*values: int) -> np.ndarray[Any, np.dtype[np.int32]]:
     return np.array(values, np.int32)
-
-
-def random_slices(seed: int, profiles: int, bits: int) -> Slices:
-    """Tables in which profiles may start anywhere or nowhere, and scores are often equal."""
-    random = np.random.default_rng(seed)
-    shape = (profiles, 1 << bits)
-    before = np.arange(1 << bits, dtype=np.int32)
-    added = random.integers(1, 1 << bits, shape) & ~before
-    starts = np.where((added > 0) & (random.random(shape) < 0.7), random.integers(0, bits, shape), -1)
-    scores = random.integers(-3, 3, shape) * random.choice([1, 1_000_000_000 // 2])
-    return Slices(starts.astype(np.int8), (before | added).astype(np.int32), scores.astype(np.int32))
 
 
 slices_of_any_model = st.builds(
@@ -71,60 +59,6 @@ def test_a_replay_is_what_its_twin_says_also_when_it_is_cut(slices: Slices, data
     for part in (events[:cut], events[cut:]):
         replay_dynamic(slices, cards, ints(*profiles), ints(*part), chosen, bits)
     assert (cards.tolist(), chosen.tolist()) == mig_twins.replay_dynamic(slices, start, profiles, events)
-
-
-@settings(max_examples=400)
-@given(tables, asks, st.lists(st.sampled_from([0, 1, 143, 500, 1000]), min_size=3, max_size=3))
-def test_the_static_score_is_what_its_twin_says(table: Table, pod: Ask, weights: list[int]) -> None:
-    rows = np.arange(table.rows, dtype=np.int32)[::-1].copy()
-    codes = fit(table, rows, pod)
-    expected = mig_twins.score_static(table, rows.tolist(), codes.tolist(), pod, weights)
-    assert score_static(table, rows, codes, pod, ints(*weights)).tolist() == expected
-
-
-WEIGHTS = [0, 0, 500]
-
-
-@pytest.mark.parametrize(
-    ("table", "pod", "score"),
-    [
-        pytest.param(
-            node(allocatable=[[0, 0, 8]], used=[[0, 0, 3]]), ask(others={OTHER: 1}), -5, id="half stays free"
-        ),
-        pytest.param(
-            node(allocatable=[[0, 0, 8]], used=[[0, 0, 7]]), ask(others={OTHER: 1}), 0, id="the last one"
-        ),
-        pytest.param(
-            node(allocatable=[[0, 0, 8]]), ask(others={OTHER: 1}), -8 - 10, id="an empty node is opened"
-        ),
-        pytest.param(node(allocatable=[[0, 0, 1]]), ask(others={OTHER: 1}), -10, id="however small it is"),
-        pytest.param(
-            node(allocatable=[[0, 0, 8]]), ask(others={OTHER: 8}), -10, id="or if it is filled at once"
-        ),
-        pytest.param(
-            node(mode=2, allocatable=[[7, 0, 0]], used=[[2, 0, 0]]), ask(whole=1), -5, id="strategy single"
-        ),
-        pytest.param(node(allocatable=[[8, 0, 0]]), ask(whole=1), 0, id="whole cards are none of these"),
-        pytest.param(
-            node(allocatable=[[0, 0, 8]], soft=1, used_soft=[[0, 0, 3]]),
-            ask(others={OTHER: 1}),
-            -5,
-            id="soft claims",
-        ),
-        pytest.param(
-            node(allocatable=2**63 - 1), ask(others={OTHER: 1}), -9 - 10, id="sums stay within 64 bits"
-        ),
-    ],
-)
-def test_the_static_score_by_its_arithmetic(table: Table, pod: Ask, score: int) -> None:
-    assert score_static(table, ints(0), np.zeros(1, np.int8), pod, ints(*WEIGHTS)).tolist() == [score]
-
-
-def test_a_row_that_does_not_fit_has_no_static_score() -> None:
-    codes = np.array([TAKEN], np.int8)
-    assert score_static(
-        node(allocatable=9), ints(0), codes, ask(others={OTHER: 1}), ints(*WEIGHTS)
-    ).tolist() == [0]
 
 
 GOOD = random_slices(1, 2, 2)
@@ -202,10 +136,3 @@ def test_what_cannot_be_replayed_is_refused(events: Any, chosen: Any, sentence: 
     with pytest.raises(ValueError) as refused:
         replay_dynamic(GOOD, CARDS[0].copy(), ints(0, 1), events, chosen, np.zeros_like(chosen))
     assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize("weights", [[-1, 0, 0], [0, 1001, 0]])
-def test_weights_are_parts_of_a_card(weights: list[int]) -> None:
-    with pytest.raises(ValueError, match="weights must be from 0 to 1000"):
-        score_static(node(), ints(0), np.array([FITS], np.int8), ask(whole=1), ints(*weights))
-    assert (GPU, SHARED, OTHER) == (0, 1, 2)

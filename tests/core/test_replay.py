@@ -63,7 +63,7 @@ class ByHand:
         if not len(found):
             return -1
         row = int(found[0])
-        whole, shares = seat(self.table, row, asking, mix)
+        whole, shares, _ = seat(self.table, row, asking, mix)
         gpus, shared, memory = WANTS[shape]
         devices = tuple((name, count) for name, count in ((GPU, gpus), (SHARED, shared)) if count)
         cards = Cards(tuple(whole.tolist()), tuple(shares.tolist()))

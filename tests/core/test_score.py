@@ -1,5 +1,7 @@
 """`score`, `best` and `grade` against their twins, and each part of the score by its arithmetic."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -84,7 +86,7 @@ def test_best_and_grade_are_what_their_twins_say(entries: list[tuple[int, float,
     assert grade(codes, scores, ranked).tolist() == twins.grade(*plain, ranked.tolist())
 
 
-GPUS8 = {"cards": 8, "cpu": 64_000, "memory": 80 * GIB}
+GPUS8: dict[str, Any] = {"cards": 8, "cpu": 64_000, "memory": 80 * GIB}
 HALF_AND_EIGHT = [(4_000, 1, 0.5, 0.5, 0.0), (32_000, 8, 1.0, 0.5, 0.0)]
 
 
@@ -121,11 +123,15 @@ HALF_AND_EIGHT = [(4_000, 1, 0.5, 0.5, 0.0), (32_000, 8, 1.0, 0.5, 0.0)]
             node(used=[[0, 0, 1]]),
             ask(others={OTHER: 1}),
             demand(),
-            -2 / 4,
-            id="other resources by what is left",
+            0.0,
+            id="what is no instance counts nothing",
         ),
         pytest.param(
-            node(mode=2, allocatable=7), ask(whole=3), demand(), -4 / 7, id="instances by what is left"
+            node(mode=2, allocatable=7, part=143),
+            ask(whole=3),
+            demand(),
+            -0.5 - 1,
+            id="instances by the tenths that are left, and the node was free",
         ),
         pytest.param(
             node(soft=1, exclusive_soft=[[1, 0]], cpu=9_000),

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from _core import (
     BEST_FIT,
     CLOSED,
@@ -18,6 +20,9 @@ from _core import (
     FIRST_FIT,
     FITS,
     LACKING,
+    LINKS_TAKEN,
+    LINKS_TOO_SLOW,
+    LINKS_UNKNOWN,
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
@@ -26,8 +31,11 @@ from _core import (
     UNKNOWN,
     Ask,
     Demand,
+    Sets,
     Table,
+    connect,
 )
+from tests.core import mig_twins
 
 VACANT, REPLICA, INSTANCE = 1, 1, 2
 PULL = {D1: 0.5, P1: 2.0, FGD: 0.0, BEST_FIT: 0.0, FIRST_FIT: 1.0}
@@ -172,17 +180,171 @@ def judge(table: Table, row: int, ask: Ask, soft: bool) -> int:
             return MEMORY_UNKNOWN
         if sum(card.memory >= ask.memory for card in cards) < max(whole, 1):
             return MEMORY_TOO_SMALL
+    needed = need_links(table, row, ask, whole, len(cards))
+    if needed is not None:
+        return needed
     if any(left_of(table, row, kind, soft) < count for kind, count in asked(ask)):
         return TAKEN
     if (whole or shares) and sum(card.free(0) for card in cards) < table.opaque[row]:
         return TAKEN
     if place(table, row, whole, shares, ask.memory, soft) is not None:
-        return FITS
+        if cut(table, row, ask, soft) is None:
+            return TAKEN
+        return FITS if links_do(table, row, ask, whole, soft) else LINKS_TAKEN
     if place(table, row, whole, 0, ask.memory, soft) is None:
         return TAKEN
     if ask.memory and place(table, row, whole, shares, 0, soft) is not None:
         return MEMORY_TAKEN
     return TAKEN
+
+
+def parts_on(table: Table, row: int, ask: Ask) -> list[int]:
+    """Per mille of a card that one of each resource is, 0 for what is no MIG instance."""
+    parts: list[int] = table.hardware.parts.tolist()
+    if ask.gpu_id >= 0:
+        parts[ask.gpu_id] = int(table.part[row]) if table.mode[row] == INSTANCE else 0
+    return parts
+
+
+def instances(table: Table, row: int, ask: Ask) -> list[tuple[int, int]]:
+    """(resource, profile of the row's model) of each instance to cut, the last resource first."""
+    model, parts = int(table.geometry[row]), parts_on(table, row, ask)
+    if not 0 <= model < table.hardware.models or not any(parts[kind] for kind, _ in asked(ask)):
+        return []
+    profiles = table.hardware.profiles[model].tolist()
+    return [
+        (kind, profiles[kind])
+        for kind, count in reversed(list(asked(ask)))
+        for _ in range(count)
+        if profiles[kind] >= 0
+    ]
+
+
+def occupancies(table: Table, row: int, soft: bool) -> list[int]:
+    return [
+        cut | (held if soft and cut >= 0 else 0)
+        for cut, held in zip(table.slices[row].tolist(), table.slices_soft[row].tolist(), strict=True)
+    ]
+
+
+def cut(table: Table, row: int, ask: Ask, soft: bool) -> tuple[list[tuple[int, int, int]], int] | None:
+    """((resource, card, start) of each instance to cut, their score); None where they have no room."""
+    model, parts = int(table.geometry[row]), parts_on(table, row, ask)
+    if (
+        0 <= model < table.hardware.models
+        and any(parts[kind] for kind, _ in asked(ask))
+        and table.misplaced[row]
+    ):
+        return None
+    wanted = instances(table, row, ask)
+    if not wanted:
+        return [], 0
+    slices = table.hardware.slices[model]
+    chosen, starts, score = mig_twins.place_dynamic(
+        slices, occupancies(table, row, soft), [profile for _, profile in wanted]
+    )
+    if -1 in chosen:
+        return None
+    return [(kind, card, start) for (kind, _), card, start in zip(wanted, chosen, starts, strict=True)], score
+
+
+def links_of(table: Table, row: int) -> Sets | None:
+    at = int(table.topology[row])
+    if not 0 <= at < table.hardware.topologies:
+        return None
+    sets = table.hardware.links[at]
+    return sets if sets.gpus == min(int(table.cards[row]), table.memory.shape[1]) else None
+
+
+def need_links(table: Table, row: int, ask: Ask, whole: int, cards: int) -> int | None:
+    """Why no departing pod can link the cards as the pod needs them."""
+    if whole < 2 or not (ask.bandwidth or ask.nvlink):
+        return None
+    sets = links_of(table, row)
+    if sets is None:
+        return LINKS_UNKNOWN
+    return None if linked_enough(sets, ask, sets.choose((1 << cards) - 1, whole)) else LINKS_TOO_SLOW
+
+
+def linked_enough(sets: Sets, ask: Ask, mask: int) -> bool:
+    return int(sets.bottleneck[mask]) >= ask.bandwidth and (not ask.nvlink or bool(sets.nvlink[mask]))
+
+
+def handed_out(table: Table, row: int, declared: int, whole: int, soft: bool) -> tuple[int, float]:
+    """The mask that the device plugin would give, and its score; 0 where that can't be said."""
+    sets = links_of(table, row)
+    if sets is None or table.opaque[row]:
+        return 0, 0.0
+    mask = sum(1 << card.index for card in cards_on(table, row, soft) if card.free(declared))
+    best = table.hardware.offers[int(table.topology[row]), min(whole, sets.gpus)].reshape(1)
+    chosen, score, _ = connect(
+        [sets], np.zeros(1, np.int32), np.array([mask], np.uint32), whole, best, plugin=True
+    )
+    return int(chosen[0]), float(score[0])
+
+
+def links_do(table: Table, row: int, ask: Ask, whole: int, soft: bool) -> bool:
+    if whole < 2 or not (ask.bandwidth or ask.nvlink):
+        return True
+    sets, (mask, _) = links_of(table, row), handed_out(table, row, ask.memory, whole, soft)
+    return sets is not None and mask > 0 and linked_enough(sets, ask, mask)
+
+
+def links_worth(table: Table, row: int, ask: Ask, soft: bool) -> float:
+    whole, _ = need_on(table, row, ask)
+    if whole == 0 or not table.hardware.topologies:
+        return 0.0
+    mask, score = handed_out(table, row, ask.memory, whole, soft)
+    if mask == 0:
+        return -2.0 if whole > 1 else 0.0
+    return score - 1
+
+
+def instances_worth(table: Table, row: int, ask: Ask, soft: bool) -> float:
+    if not any(parts_on(table, row, ask)[kind] for kind, _ in asked(ask)):
+        return 0.0
+    if 0 <= table.geometry[row] < table.hardware.models:
+        found = cut(table, row, ask, soft)
+        return found[1] / 7_000_000 if found else math.nan
+    return static(table, row, ask, soft) / 10
+
+
+def static(table: Table, row: int, ask: Ask, soft: bool) -> int:
+    total = free = left = 0
+    for kind, part in enumerate(parts_on(table, row, ask)):
+        offered = int(table.allocatable[row, kind])
+        used = int(table.used[row, kind]) + (int(table.used_soft[row, kind]) if soft else 0)
+        unused = max(offered - used, 0)
+        total += part * offered
+        free += part * unused
+        left += part * (unused - dict(asked(ask)).get(kind, 0))
+    if not total:
+        return 0
+    return -(10 * max(left, 0) // total) - (10 if free == total else 0)
+
+
+def instances_left(table: Table, row: int, soft: bool) -> float:
+    """Cards' worth of MIG instances that nobody holds."""
+    model = int(table.geometry[row])
+    if 0 <= model < table.hardware.models and table.hardware.parts.any():
+        units = int(table.hardware.units[model])
+        return math.fsum(
+            1 - (occupied & (1 << units) - 1).bit_count() / units
+            for occupied in occupancies(table, row, soft)
+            if occupied >= 0
+        )
+    return math.fsum(
+        max(left_of(table, row, kind, soft), 0) * part / 1000
+        for kind, part in enumerate(table.hardware.parts.tolist())
+    )
+
+
+def instances_asked(table: Table, row: int, ask: Ask) -> float:
+    return math.fsum(
+        count * int(table.hardware.parts[kind]) / 1000
+        for kind, count in asked(ask)
+        if table.mode[row] != INSTANCE or kind != ask.gpu_id
+    )
 
 
 def fit(table: Table, rows: Sequence[int], ask: Ask) -> list[int]:
@@ -195,12 +357,20 @@ def fit(table: Table, rows: Sequence[int], ask: Ask) -> list[int]:
     return codes
 
 
-def seat(table: Table, row: int, ask: Ask, soft: bool, first: int | None) -> tuple[list[int], list[int]]:
+def seat(
+    table: Table, row: int, ask: Ask, soft: bool, first: int | None
+) -> tuple[list[int], list[int], list[tuple[int, int, int]]]:
     if judge(table, row, ask, soft) != FITS:
         raise ValueError(row)
-    placed = place(table, row, *need_on(table, row, ask), ask.memory, soft, first)
+    whole, shares = need_on(table, row, ask)
+    placed, slices = place(table, row, whole, shares, ask.memory, soft, first), cut(table, row, ask, soft)
     assert placed is not None
-    return [card.index for card in placed[0]], [card.index for card in placed[1]]
+    assert slices is not None
+    cards = [card.index for card in placed[0]]
+    mask, _ = handed_out(table, row, ask.memory, whole, soft) if whole and not shares else (0, 0)
+    if mask:
+        cards = [card for card in range(mask.bit_length()) if mask >> card & 1]
+    return cards, [card.index for card in placed[1]], slices[0]
 
 
 def part_left(card: Card, replicas: int) -> float:
@@ -227,6 +397,7 @@ class Room:
     parts: list[float]
     cores: int
     sharing: bool
+    mig: float
 
     def fits(self, cpu: int, gpus: int, share: float) -> int:
         if gpus == 0 or (share < 1 and not self.sharing):
@@ -243,7 +414,7 @@ class Room:
         total = sum(self.parts)
         if demand.kind == BEST_FIT:
             return -50.0 * (self.cores / 128_000 + total / 8)
-        usable = min(total, self.cores / 1000 / float(demand.cores))
+        usable = min(total + self.mig, self.cores / 1000 / float(demand.cores))
         classes = list(zip(demand.cpu.tolist(), demand.gpus.tolist(), demand.share.tolist(), strict=True))
         lost: float = sum(p * self.stranded(*each) for p, each in zip(demand.often, classes, strict=True))
         capacity: float = sum(w * self.fits(*each) for w, each in zip(demand.weight, classes, strict=True))
@@ -260,7 +431,8 @@ def slots(table: Table, demand: Demand) -> list[int]:
 
 def room(table: Table, row: int, soft: bool) -> Room:
     cores = max(int(table.cpu[row] - table.cpu_used[row]), 0)
-    return Room(parts_left(table, row, soft), cores, bool(table.replicas[row] > 0))
+    mig = instances_left(table, row, soft)
+    return Room(parts_left(table, row, soft), cores, bool(table.replicas[row] > 0), mig)
 
 
 def value(table: Table, row: int, ask: Ask, soft: bool, demand: Demand, first: int | None) -> float:
@@ -271,7 +443,10 @@ def value(table: Table, row: int, ask: Ask, soft: bool, demand: Demand, first: i
     assert placed is not None
     before = room(table, row, soft)
     after = Room(
-        list(before.parts), max(int(table.cpu[row] - table.cpu_used[row]) - ask.cpu, 0), before.sharing
+        list(before.parts),
+        max(int(table.cpu[row] - table.cpu_used[row]) - ask.cpu, 0),
+        before.sharing,
+        max(before.mig - instances_asked(table, row, ask), 0),
     )
     for card in placed[0]:
         after.parts[card.index] = 0.0
@@ -307,12 +482,11 @@ def score(table: Table, rows: Sequence[int], codes: Sequence[int], ask: Ask, dem
 
 def points(table: Table, row: int, ask: Ask, soft: bool, demand: Demand) -> float:
     found = max(values(table, row, ask, soft, demand).values())
-    left = sum(
-        (left_of(table, row, kind, soft) - count) / max(int(table.allocatable[row, kind]), 1)
-        for kind, count in asked(ask)
-        if kind != ask.shared_id and (kind != ask.gpu_id or table.mode[row] == INSTANCE)
-    )
-    return found - left - PULL[demand.kind] * int(table.order[row]) / 2**32
+    found -= PULL[demand.kind] * int(table.order[row]) / 2**32
+    found *= demand.fragmentation
+    if demand.mig:
+        found += demand.mig * instances_worth(table, row, ask, soft)
+    return found + demand.topology * links_worth(table, row, ask, soft)
 
 
 def best(codes: Sequence[int], scores: Sequence[float], order: Sequence[int], k: int) -> list[int]:

@@ -245,7 +245,7 @@ def test_a_full_queue_says_what_is_full_how_much_and_when_to_retry() -> None:
         ({"memory": "40 Gi"}, "metadata.annotations[kvitej.io/gpu-memory]: '40 Gi'"),
         (
             {"topology": "requires"},
-            "metadata.annotations[kvitej.io/topology]: 'requires' is none of prefer, require",
+            "metadata.annotations[kvitej.io/topology]: 'requires' must be prefer or require",
         ),
         (
             {"checkpoint-interval": "often"},

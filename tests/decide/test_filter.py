@@ -202,12 +202,14 @@ def test_what_no_eviction_can_mend_is_unresolvable() -> None:
         "lacking",
         "memory_unknown",
         "memory_too_small",
+        "links_unknown",
+        "links_too_slow",
         "uncertain",
     }
 
 
 def test_fragments_and_masks_are_by_code() -> None:
-    assert [json.loads(fragment) for fragment in fragments()] == [SENTENCES.get(c, "") for c in range(10)]
+    assert [json.loads(fragment) for fragment in fragments()] == [SENTENCES.get(c, "") for c in range(13)]
     assert mask({LACKING, TAKEN}) == 2**LACKING + 2**TAKEN
     assert mask(set()) == 0
 

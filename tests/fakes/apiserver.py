@@ -1,4 +1,4 @@
-"""A fake API server over HTTP for nodes, pods, bindings and Events, with the faults of a real one on demand.
+"""A fake API server over HTTP for what kvitej follows and writes, with the faults of a real one on demand.
 
 Watches send the bytes that are stored, so that 5,000 nodes and 50,000 pods stream as fast as a client reads.
 Versions, bookmarks, WatchList, 410, preconditions and binding rules follow the real server. In a test it runs
@@ -20,7 +20,17 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from tests.fakes.cluster import KINDS, Cluster, Json, Stored, Watcher, event_line, patched, selector
+from tests.fakes.cluster import (
+    KINDS,
+    Cluster,
+    Json,
+    Stored,
+    Watcher,
+    event_line,
+    patched,
+    selector,
+    strategically_patched,
+)
 
 TOKEN = "fake-token"
 OBJECTS_PER_CHUNK = 64
@@ -40,9 +50,15 @@ class FakeApiServer(Cluster):
     refuse_watch_list, gone_as_status, withhold_marker : bool
         Answer WatchList with 400; answer a version that is too old with status 410 instead of an ERROR event;
         leave out the bookmark that ends a WatchList's initial events.
+    absent : set of str
+        Resources that it does not know: 404, as for a custom resource without its definition.
+    exhausted : bool
+        A disruption budget allows no eviction.
     before_binding, after_binding : int or "drop" or "hang" or None
         What the next binding gets instead of its answer, before or after it was done: a status, a closed
         connection, or silence. Used once.
+    before_write, after_write : dict
+        The same for patches and evictions, by the last part of the path: a pod's name, status or eviction.
     """
 
     def __init__(self, *, bookmark_seconds: float = 60.0, token: str = TOKEN) -> None:
@@ -54,6 +70,10 @@ class FakeApiServer(Cluster):
         self.refuse_watch_list = self.gone_as_status = self.withhold_marker = False
         self.before_binding: int | str | None = None
         self.after_binding: int | str | None = None
+        self.absent: set[str] = set()
+        self.exhausted = False
+        self.before_write: dict[str, int | str] = {}
+        self.after_write: dict[str, int | str] = {}
         self.token = token
         self.bookmark_seconds = bookmark_seconds
         self._requests: dict[Watcher, web.Request] = {}
@@ -74,14 +94,25 @@ class FakeApiServer(Cluster):
     async def start(self) -> None:
         """Listen on loopback; after a stop, on the same port as before."""
         app = web.Application(middlewares=[self._gate])
-        app.router.add_get("/api/v1/{resource:nodes|pods}", self._list_or_watch)
+        for path in (
+            "/api/v1/{resource:nodes|pods|namespaces}",
+            "/apis/scheduling.k8s.io/v1/{resource:priorityclasses}",
+            "/apis/policy/v1/{resource:poddisruptionbudgets}",
+            "/apis/kvitej.io/v1alpha1/{resource:fairnesspolicies}",
+        ):
+            app.router.add_get(path, self._list_or_watch)
+        app.router.add_patch(
+            "/apis/kvitej.io/v1alpha1/fairnesspolicies/{name}/{part:status}", self._patch_policy
+        )
         app.router.add_get("/api/v1/nodes/{name}", self._get)
         app.router.add_patch("/api/v1/nodes/{name}", self._patch)
         pod = "/api/v1/namespaces/{namespace}/pods/{name}"
         app.router.add_get(pod, self._get)
         app.router.add_patch(pod, self._patch)
         app.router.add_delete(pod, self._delete)
+        app.router.add_patch(pod + "/{part:status}", self._patch)
         app.router.add_post(pod + "/binding", self._bind)
+        app.router.add_post(pod + "/eviction", self._evict)
         app.router.add_post("/api/v1/namespaces/{namespace}/events", self._record)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -149,11 +180,20 @@ class FakeApiServer(Cluster):
             return _status(401, "Unauthorized")
         if self.refuse is not None:
             return _status(self.refuse, "not now")
+        part = request.path.rpartition("/")[2]
+        if request.method == "GET":
+            part = ""
+        if (before := self.before_write.pop(part, None)) is not None:
+            return await self._fault(request, before)
         response: web.StreamResponse = await handler(request)
+        if (after := self.after_write.pop(part, None)) is not None:
+            return await self._fault(request, after)
         return response
 
     async def _list_or_watch(self, request: web.Request) -> web.StreamResponse:
         resource = request.match_info["resource"]
+        if resource in self.absent:
+            return web.Response(text="404 page not found", status=404)
         if request.query.get("watch") == "true":
             return await self._watch(request, resource)
         return self._list(request, resource)
@@ -244,8 +284,35 @@ class FakeApiServer(Cluster):
         if patch.get("metadata", {}).get("uid", stored.uid) != stored.uid:
             return _status(409, "the UID in the precondition does not match", "Conflict")
         resource = "pods" if "namespace" in request.match_info else "nodes"
-        self.put(resource, key, patched(msgspec.json.decode(stored.body), patch))
+        # The status goes by its own path, and there the spec does not.
+        patch.pop("spec" if "part" in request.match_info else "status", None)
+        strategic = request.content_type == "application/strategic-merge-patch+json"
+        merge = strategically_patched if strategic else patched
+        self.put(resource, key, merge(msgspec.json.decode(stored.body), patch))
         return web.Response(body=self.stores[resource][key].body, content_type="application/json")
+
+    async def _patch_policy(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        stored = self.stores["fairnesspolicies"].get(name)
+        if stored is None:
+            return _not_found(request)
+        status = {"status": (await request.json())["status"]}
+        self.put("fairnesspolicies", name, patched(msgspec.json.decode(stored.body), status))
+        return _status(200, "", "Success")
+
+    async def _evict(self, request: web.Request) -> web.Response:
+        key, stored = self._find(request)
+        eviction = await request.json()
+        if stored is None:
+            return _not_found(request)
+        if eviction["deleteOptions"]["preconditions"]["uid"] != stored.uid:
+            return _status(409, "the UID in the precondition does not match", "Conflict")
+        if self.exhausted:
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            return _status(429, message, "TooManyRequests")
+        deletion = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        self.put("pods", key, patched(msgspec.json.decode(stored.body), deletion))
+        return _status(201, "", "Success")
 
     async def _delete(self, request: web.Request) -> web.Response:
         key, stored = self._find(request)

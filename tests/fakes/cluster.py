@@ -11,7 +11,14 @@ import msgspec
 
 from tests.fakes import objects
 
-KINDS = {"nodes": "Node", "pods": "Pod"}
+KINDS = {
+    "nodes": "Node",
+    "pods": "Pod",
+    "namespaces": "Namespace",
+    "priorityclasses": "PriorityClass",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "fairnesspolicies": "FairnessPolicy",
+}
 _SELECTABLE = {"status.phase": "phase", "spec.nodeName": "node", "metadata.name": "name"}
 
 Json = dict[str, Any]
@@ -38,7 +45,7 @@ class Watcher:
 
 
 class Cluster:
-    """Nodes and pods; every change is published to the watches that select it.
+    """Objects of each kind; every change is published to the watches that select it.
 
     Attributes
     ----------
@@ -54,7 +61,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.version = self.compacted = 1000
-        self.stores: dict[str, dict[str, Stored]] = {"nodes": {}, "pods": {}}
+        self.stores: dict[str, dict[str, Stored]] = {resource: {} for resource in KINDS}
         self.watchers: set[Watcher] = set()
         self.pages: dict[str, tuple[int, list[bytes]]] = {}
         self._history: deque[tuple[int, str, str, Stored | None, Stored]] = deque(maxlen=100_000)
@@ -88,7 +95,11 @@ class Cluster:
 
     def pod(self, name: str, namespace: str = "default") -> Json:
         """The stored pod, decoded."""
-        content: Json = msgspec.json.decode(self.stores["pods"][f"{namespace}/{name}"].body)
+        return self.read("pods", f"{namespace}/{name}")
+
+    def read(self, resource: str, key: str) -> Json:
+        """Any stored object, decoded."""
+        content: Json = msgspec.json.decode(self.stores[resource][key].body)
         return content
 
     def set_phase(self, name: str, phase: str, namespace: str = "default") -> None:
@@ -155,6 +166,16 @@ def patched(content: Any, patch: Any) -> Any:
         else:
             merged[key] = patched(merged.get(key), value)
     return merged
+
+
+def strategically_patched(content: Any, patch: Any) -> Any:
+    """The content after a strategic merge patch of a pod, in which gates are merged by name."""
+    patch = {**patch, "spec": dict(patch.get("spec", {}))}
+    directives = patch["spec"].pop("schedulingGates", [])
+    deleted = {each["name"] for each in directives if each.get("$patch") == "delete"}
+    merged = patched(content, patch)
+    gates = [gate for gate in merged["spec"].get("schedulingGates", []) if gate["name"] not in deleted]
+    return patched(merged, {"spec": {"schedulingGates": gates or None}})
 
 
 def event_line(kind: str, body: bytes) -> bytes:

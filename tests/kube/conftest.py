@@ -61,7 +61,7 @@ class Mirror:
 @contextlib.asynccontextmanager
 async def following(
     client: Client, resource: Any, *, synced: bool = True, inactivity: float = 30.0
-) -> AsyncIterator[tuple[Reflector[Any], Mirror]]:
+) -> AsyncIterator[tuple[Reflector[Any, Any], Mirror]]:
     """A reflector at work, by default after its first sync."""
     mirror = Mirror()
     reflector = Reflector(client, resource, mirror.take, mirror.take_unreadable, inactivity=inactivity)

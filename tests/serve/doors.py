@@ -65,7 +65,7 @@ class Doors:
     def __init__(self, *nodes: Node, config: Config | None = None) -> None:
         self.config = config or Config()
         self.unfit: str | None = None
-        self.state: ClusterState = book(*nodes)
+        self.state: ClusterState = book(*nodes, config=self.config)
         self.server = MemoryServer()
         self.vetoes: list[tuple[str, str]] = []
         self.book = Book(self.state, lambda: self.unfit)

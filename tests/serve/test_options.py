@@ -22,6 +22,7 @@ from extender.kube.client import connect
 from extender.kube.writer import Writer
 from extender.serve.app import verbs
 from extender.serve.run import listening
+from extender.wire.objects import Node
 from tests.builders import GPU, binding_body, filter_body, node, pod, preemption_body, raw_pod, record_of
 from tests.fakes.apiserver import FakeApiServer
 from tests.serve.doors import Doors
@@ -42,6 +43,9 @@ def kept(doors: Doors) -> int:
 def test_every_option_has_a_test_here() -> None:
     tested = {
         "filter.keep",
+        "score.fragmentation",
+        "score.mig",
+        "score.topology",
         "claims.soft",
         "bind.timeout",
         "bind.in_flight",
@@ -68,6 +72,55 @@ def test_filter_keep_is_how_many_nodes_are_answered() -> None:
     nodes = [node(f"n{number}", {GPU: "1"}) for number in range(150)]
     assert kept(Doors(*nodes)) == 100
     assert kept(Doors(*nodes, config=configured("filter", keep=3))) == 3
+
+
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "1"}
+SLICE = "nvidia.com/mig-1g.10gb"
+BRIDGE = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+
+
+def best(asks: dict[str, str], config: Config, *nodes: Node) -> str:
+    doors = Doors(*nodes, config=config)
+    answer = doors.place.filter(filter_body(raw_pod("p", asks), [seen.metadata.name for seen in nodes]))
+    return str(json.loads(answer)["NodeNames"][0])
+
+
+@pytest.mark.parametrize(
+    ("scale", "asks", "better", "other"),
+    [
+        pytest.param(
+            "fragmentation",
+            {GPU: "1"},
+            node("small", {GPU: "1"}),
+            node("large", {GPU: "8"}),
+            id="a job of one card leaves eight together",
+        ),
+        pytest.param(
+            "mig",
+            {SLICE: "1"},
+            node("full", {SLICE: "2"}),
+            node("free", {SLICE: "7"}),
+            id="the node with fewer instances left is filled",
+        ),
+        pytest.param(
+            "topology",
+            {GPU: "2"},
+            node("bridged", {GPU: "2"}, annotations={"kvitej.io/links": BRIDGE}),
+            node("unknown", {GPU: "2"}),
+            id="two cards with a bridge",
+        ),
+    ],
+)
+def test_a_scale_of_zero_switches_its_part_of_the_score_off(
+    scale: str, asks: dict[str, str], better: Node, other: Node
+) -> None:
+    """With the part alone its node is best; without any, all nodes are alike."""
+    only = {"fragmentation": 0, "mig": 0, "topology": 0}
+    winner = better.metadata.name
+    assert best(asks, configured("score", **{**only, scale: 1000}), better, other) == winner
+    doors = Doors(better, other, config=configured("score", **only))
+    doors.place.filter(filter_body(raw_pod("p", asks), [better.metadata.name, other.metadata.name]))
+    assert {float(score) for kept in doors.state._judgements.kept() for score in kept.scores} == {0.0}
 
 
 def test_claims_soft_is_how_long_a_node_stays_lower_for_others() -> None:
