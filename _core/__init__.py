@@ -36,6 +36,7 @@ from _core.mig import Slices, place_dynamic, replay_dynamic
 from _core.names import NameIndex
 from _core.replay import Replay
 from _core.score import best, grade, renew, score
+from _core.shares import give_back
 from _core.topology import Sets, connect
 
 ABI = 4
@@ -73,6 +74,7 @@ __all__ = [
     "connect",
     "failures_json",
     "fit",
+    "give_back",
     "grade",
     "names_json",
     "place_dynamic",

@@ -170,13 +170,36 @@ def mig(**options: Any) -> list[Case]:
     return [functools.partial(mig.run, _say("mig"), **options)]
 
 
+@main.command()
+@click.option(
+    "--states", default=1_000, show_default=True, type=click.IntRange(1), help="Random states of 8 nodes."
+)
+@reported
+def reclaim(**options: Any) -> list[Case]:
+    """Victims of a reclaim beside the cheapest of all sets of pods, and what one costs on 5,000 nodes."""
+    from bench.cases import reclaim
+
+    return [functools.partial(reclaim.run, _say("reclaim"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import kernels, latency, mig, placement, sync, throughput, topology, trace, webhook
+    from bench.cases import (
+        kernels,
+        latency,
+        mig,
+        placement,
+        reclaim,
+        sync,
+        throughput,
+        topology,
+        trace,
+        webhook,
+    )
 
-    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels)
+    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

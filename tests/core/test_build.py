@@ -11,7 +11,7 @@ import _core
 
 MODULES = [
     *("allocator", "cards", "checks", "columns", "demand", "encode", "fit", "fragmentation", "hardware"),
-    *("instances", "linked", "mig", "names", "replay", "score", "topology"),
+    *("instances", "linked", "mig", "names", "replay", "score", "shares", "topology"),
 ]
 HERE = Path(_core.__file__).parent
 
