@@ -140,6 +140,15 @@ def kernels() -> list[Case]:
 
 
 @main.command()
+@reported
+def webhook() -> list[Case]:
+    """What a review costs with 5,000 nodes in the book, beside a TLS handler that does nothing."""
+    from bench.cases import webhook
+
+    return [functools.partial(webhook.run, _say("webhook"))]
+
+
+@main.command()
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs per kind of node.")
 @_plot
 @reported
@@ -177,9 +186,20 @@ def reclaim(**options: Any) -> list[Case]:
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import kernels, latency, mig, placement, reclaim, sync, throughput, topology, trace
+    from bench.cases import (
+        kernels,
+        latency,
+        mig,
+        placement,
+        reclaim,
+        sync,
+        throughput,
+        topology,
+        trace,
+        webhook,
+    )
 
-    cases = (latency, sync, throughput, trace, placement, mig, topology, kernels, reclaim)
+    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

@@ -42,7 +42,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--port", type=int, required=True)
-def floor(port: int) -> None:
+@click.option("--tls", nargs=2, type=click.Path(path_type=Path), metavar="CERT KEY", help="Speak TLS.")
+def floor(port: int, tls: tuple[Path, Path] | None) -> None:
     """Read the body, and answer as many bytes as the header Answer-Bytes says."""
 
     @functools.lru_cache(maxsize=256)
@@ -55,7 +56,11 @@ def floor(port: int) -> None:
 
     app = _application()
     app.router.add_post("/", answer)
-    _serve(app, port)
+    context = None
+    if tls is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*tls)
+    _serve(app, port, context)
 
 
 @main.command()
@@ -125,8 +130,16 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _serve(app: web.Application, port: int) -> None:
-    web.run_app(app, host="127.0.0.1", port=port, access_log=None, print=None, keepalive_timeout=3600)
+def _serve(app: web.Application, port: int, tls: ssl.SSLContext | None = None) -> None:
+    web.run_app(
+        app,
+        host="127.0.0.1",
+        port=port,
+        ssl_context=tls,
+        access_log=None,
+        print=None,
+        keepalive_timeout=3600,
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ssl
 import sys
 import tempfile
 import time
@@ -48,12 +49,13 @@ def directory(case: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def kvitej(at: Path, kubeconfig: Path) -> Iterator[Kvitej]:
-    """Run `kvitej serve` with its default configuration; entered once it is ready."""
+def kvitej(at: Path, kubeconfig: Path, *options: str | Path) -> Iterator[Kvitej]:
+    """Run `kvitej serve` with its default configuration and these options; entered once it is ready."""
     port, http_port = free_ports(2)
     arguments: list[str | Path] = [
         *("-m", "extender", "serve", "--kubeconfig", kubeconfig),
         *("--port", str(port), "--http", f"127.0.0.1:{http_port}"),
+        *options,
     ]
     begun = time.monotonic()
     with _running("kvitej", arguments, at) as process:
@@ -63,11 +65,11 @@ def kvitej(at: Path, kubeconfig: Path) -> Iterator[Kvitej]:
 
 
 @contextlib.contextmanager
-def peer(at: Path, *arguments: str | Path) -> Iterator[int]:
-    """Run `python -m bench.peers` with `arguments`; gives its port."""
+def peer(at: Path, *arguments: str | Path, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Run `python -m bench.peers` with `arguments`; gives its port, which `tls` is needed for if it speaks TLS."""
     (port,) = free_ports(1)
     with _running("peer", ["-m", "bench.peers", *arguments, "--port", str(port)], at) as process:
-        _wait_ready(process, port, "/healthz")
+        _wait_ready(process, port, "/healthz", tls)
         yield port
 
 
@@ -104,14 +106,17 @@ def _running(name: str, arguments: Sequence[str | Path], at: Path) -> Iterator[P
         process.stop()
 
 
-def _wait_ready(process: Process, port: int, path: str) -> None:
+def _wait_ready(process: Process, port: int, path: str, tls: ssl.SSLContext | None = None) -> None:
     deadline = time.monotonic() + READY_SECONDS
-    while not _answers(port, path):
+    while not _answers(port, path, tls):
         _still_waits(process, deadline)
 
 
-def _answers(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+def _answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
+    if tls is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    else:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=tls)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == http.HTTPStatus.OK

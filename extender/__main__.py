@@ -31,13 +31,15 @@ class _Sentences(click.Group):
             return super().invoke(context)
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
-            raise _Refusal(f"{place}{error.strerror or error}.") from error
+            raise _Refusal(f"{place}{str(error.strerror or error).rstrip('.')}.") from error
         except ValueError as error:
             raise _Refusal(str(error)) from error
 
 
-def _address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
+def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
     """Split `host:port`, with an IPv6 host in brackets."""
+    if value is None:
+        return None
     host, _, port = value.rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and int(port) <= 65535):
         raise click.BadParameter(f"{value!r} is not of the form 127.0.0.1:8889, with a port from 0 to 65535.")
@@ -74,6 +76,21 @@ def main() -> None:
     callback=_address,
     help="Where health, metrics and version listen.",
 )
+@click.option(
+    "--webhook",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Where the API server's admission reviews arrive, over TLS; with --kubeconfig.",
+)
+@click.option(
+    "--webhook-cert", metavar="FILE", type=click.Path(path_type=Path), help="Its certificate, in PEM."
+)
+@click.option(
+    "--webhook-key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The certificate's key. Both are read again when they change.",
+)
 @click.option("--once", is_flag=True, help="With --cluster: end after the play instead of serving on.")
 def serve(
     cluster: str | None,
@@ -82,6 +99,9 @@ def serve(
     host: str,
     port: int,
     http: tuple[str, int],
+    webhook: tuple[str, int] | None,
+    webhook_cert: Path | None,
+    webhook_key: Path | None,
     once: bool,
 ) -> None:
     """Place and bind GPU pods.
@@ -95,6 +115,16 @@ def serve(
         raise click.UsageError("Give either --cluster NAME|FILE or --kubeconfig FILE|in-cluster.")
     if once and cluster is None:
         raise click.UsageError("--once ends a play, so it goes with --cluster only.")
+    if webhook is None and webhook_cert is None and webhook_key is None:
+        secured = None
+    elif webhook is None or webhook_cert is None or webhook_key is None:
+        raise click.UsageError(
+            "--webhook, --webhook-cert and --webhook-key go together: give all three or none."
+        )
+    else:
+        secured = (*webhook, webhook_cert, webhook_key)
+    if secured is not None and kubeconfig is None:
+        raise click.UsageError("--webhook is for a real cluster, so it goes with --kubeconfig only.")
     from extender import config, log
 
     configuration = config.load(config_file)
@@ -104,9 +134,16 @@ def serve(
 
         serve_cluster(cluster, configuration, host=host, port=port, http=http, once=once)
     elif kubeconfig is not None:
-        from extender.serve.run import serve_kubernetes
+        from extender.serve.run import Webhook, serve_kubernetes
 
-        serve_kubernetes(kubeconfig, configuration, host=host, port=port, http=http)
+        serve_kubernetes(
+            kubeconfig,
+            configuration,
+            host=host,
+            port=port,
+            http=http,
+            webhook=Webhook(*secured) if secured else None,
+        )
 
 
 _http = click.option(
@@ -167,6 +204,57 @@ def scheduler_config() -> None:
     from extender import schedulerconfig
 
     click.echo(schedulerconfig.render(), nl=False)
+
+
+@main.command()
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A host name or address that the webhook is reached by; repeatable.  "
+    "[default: the Service kvitej in the namespace kvitej, and this host]",
+)
+def certs(directory: Path, names: tuple[str, ...]) -> None:
+    """Make a CA and a certificate for the webhook, for a trial.
+
+    Writes ca.crt, tls.crt and tls.key to DIR, and prints the caBundle for the webhook configurations. The key of
+    the CA is not kept, so nothing else can be signed with it.
+    """
+    from extender import certs
+
+    made = certs.make(directory, names or certs.NAMES)
+    for path in made.files:
+        click.echo(f"# {path}", err=True)
+    click.echo(f"caBundle: {made.ca_bundle}")
+
+
+@main.command()
+@click.argument("pod", required=False)
+@click.option("--namespace", "-n", metavar="NAME", help="All gated pods of it; with POD, where that is.")
+@click.option("--all", "everywhere", is_flag=True, help="All gated pods of the cluster.")
+@click.option("--kubeconfig", metavar="FILE|in-cluster", required=True, help="The cluster.")
+@click.option("--as", "user", metavar="USER", help="Act as this API user.")
+def release(
+    pod: str | None, namespace: str | None, everywhere: bool, kubeconfig: str, user: str | None
+) -> None:
+    """Lift kvitej's gate by hand: from POD, or from all pods of a namespace, or of the cluster.
+
+    For emergencies, and before kvitej is uninstalled: pods released so skip the line. While the webhook runs, it
+    lets only kvitej lift the gate; then act as kvitej, with --as system:serviceaccount:kvitej:kvitej.
+    """
+    if everywhere == (pod is not None or namespace is not None):
+        raise click.UsageError("Give POD, --namespace NAME or --all.")
+    from extender.kube.release import release_by_hand
+
+    path = None if kubeconfig == "in-cluster" else Path(kubeconfig)
+    failed = 0
+    for name, problem in release_by_hand(path, namespace=namespace, pod=pod, user=user):
+        failed += problem is not None
+        click.echo(f"{name}: {problem or 'released'}", err=problem is not None)
+    if failed:
+        raise _Refusal(f"{failed} pods keep the gate.")
 
 
 @main.command()

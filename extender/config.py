@@ -16,6 +16,7 @@ from msgspec import Meta, field
 from msgspec.structs import fields
 
 from extender import yamlfile
+from extender.schedulerconfig import PROFILES
 from extender.wire import quantity
 from extender.yamlfile import DURATION, Section, Spelling
 
@@ -29,6 +30,7 @@ def _size(number: float) -> str:
 
 
 _SIZE = {"spelling": Spelling("an amount of bytes such as 64Mi", quantity.whole, _size)}
+_PROFILE = Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)
 _NAMESPACE = Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
 
 
@@ -168,6 +170,25 @@ class Wake(Section, frozen=True):
     ] = 0.25
 
 
+class Admission(Section, frozen=True):
+    """What the webhook takes for ours."""
+
+    schedulers: Annotated[
+        tuple[Annotated[str, _PROFILE], ...],
+        Meta(
+            extra={"noun": "a list of scheduler names"},
+            description="Scheduler profiles that ask kvitej about GPU pods; fair-quota is what adopted pods get.",
+        ),
+    ] = PROFILES
+    writers: Annotated[
+        tuple[str, ...],
+        Meta(
+            extra={"noun": "a list of API users"},
+            description="API users as which kvitej writes: only they lift its gate and change its annotations.",
+        ),
+    ] = ("system:serviceaccount:kvitej:kvitej", "kvitej")
+
+
 class Log(Section, frozen=True):
     """What is logged, and how."""
 
@@ -193,6 +214,7 @@ class Config(Section, frozen=True):
     server: Server = field(default_factory=Server)
     watch: Watch = field(default_factory=Watch)
     wake: Wake = field(default_factory=Wake)
+    admission: Admission = field(default_factory=Admission)
     log: Log = field(default_factory=Log)
 
 

@@ -24,7 +24,16 @@ def test_the_module_runs_as_a_program_and_names_every_command() -> None:
     assert ended.stdout.startswith("Usage: kvitej ")
     assert all(
         command in ended.stdout
-        for command in ("serve", "version", "config", "scheduler-config", "topo", "explain")
+        for command in (
+            "serve",
+            "version",
+            "config",
+            "scheduler-config",
+            "certs",
+            "release",
+            "topo",
+            "explain",
+        )
     )
 
 
@@ -80,6 +89,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, reason: 
         (["--cluster", "three-tenants", "--http", "8889"], "'8889' is not of the form 127.0.0.1:8889"),
         (["--cluster", "three-tenants", "--http", "127.0.0.1:99999"], "is not of the form"),
         (["--cluster", "three-tenants", "--hots", "x"], "No such option"),
+        (["--kubeconfig", "f", "--webhook", "127.0.0.1:1"], "give all three or none"),
+        (["--kubeconfig", "f", "--webhook-key", "k"], "give all three or none"),
+        (
+            [
+                *("--cluster", "three-tenants", "--webhook", "127.0.0.1:1"),
+                *("--webhook-cert", "c", "--webhook-key", "k"),
+            ],
+            "goes with --kubeconfig only",
+        ),
     ],
 )
 def test_serve_refuses_options_that_make_no_sense(arguments: list[str], reason: str) -> None:
@@ -98,3 +116,15 @@ def test_explain_without_a_server_or_with_a_bad_manifest_is_a_sentence(tmp_path:
     refused = kvitej("explain", "--pod", str(torn))
     assert (refused.exit_code, "can't be read as YAML" in refused.output) == (2, True)
     assert kvitej("explain").exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["pod", "--all"], ["--namespace", "n", "--all"]])
+def test_release_needs_to_know_what_to_release(arguments: list[str]) -> None:
+    result = kvitej("release", "--kubeconfig", "f", *arguments)
+    assert result.exit_code == 2
+    assert "Give POD, --namespace NAME or --all." in result.stderr
+
+
+def test_release_of_a_cluster_that_is_not_there_is_one_sentence() -> None:
+    result = kvitej("release", "--kubeconfig", "nowhere", "--all")
+    assert (result.exit_code, result.stderr) == (2, "kvitej: The kubeconfig nowhere does not exist.\n")

@@ -23,6 +23,7 @@ preemption: {protectedNamespaces: [gpu-operator, "null"], protectedPriority: -5}
 server: {maxBody: 100k, inFlight: 9}
 watch: {staleAfter: 1h}
 wake: {delay: 0s}
+admission: {schedulers: [fair-quota], writers: [ops]}
 log: {level: debug, format: json}
 """
 
@@ -76,7 +77,7 @@ def test_what_is_rendered_reads_back_as_the_same(file: Path, changed: str) -> No
 def test_every_rendered_key_stands_under_a_comment() -> None:
     lines = render(Config()).splitlines()
     keys = [number for number, line in enumerate(lines) if line and not line.lstrip().startswith("#")]
-    assert len(keys) == 9 + 15
+    assert len(keys) == 10 + 17
     for number in keys:
         assert lines[number - 1].lstrip().startswith("# ")
     assert "from 100ms to 4s" in render(Config())

@@ -130,5 +130,10 @@ def test_the_admission_policy_binds_exactly_whom_rbac_lets_write() -> None:
 
 def test_kustomize_applies_every_object_file() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    assert kustomization["resources"] == ["rbac.yaml", "admission-policy.yaml"]
+    assert kustomization["resources"] == [
+        "crd-fairnesspolicies.yaml",
+        "rbac.yaml",
+        "admission-policy.yaml",
+        "webhook.yaml",
+    ]
     assert all((FOLDER / name).exists() for name in kustomization["resources"])

@@ -10,19 +10,16 @@ import gc
 import itertools
 import math
 import random
-import socket
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-import click
 import msgspec
 import numpy as np
 
 from bench import openb, programs
+from bench.caller import Caller
 from bench.filled import CARD_MIB, node_name
 from bench.openb import PodShape
-from bench.peers import ANSWER_BYTES
 from bench.report import Measurement, measured
 from tests.controlplane.api import Object, pod
 
@@ -75,9 +72,9 @@ def _measure(verbs: int, floor: int, count: int, calls: int, *, first: bool) -> 
     chance = random.Random(count)
     samples: Samples = defaultdict(list)
     filtering, prioritizing, floored = (
-        _Caller(verbs, "/filter"),
-        _Caller(verbs, "/prioritize"),
-        _Caller(floor, "/"),
+        Caller(verbs, "/filter"),
+        Caller(verbs, "/prioritize"),
+        Caller(floor, "/"),
     )
     ordered = [node_name(number) for number in range(count)]
     gc.disable()
@@ -102,7 +99,7 @@ def _measure(verbs: int, floor: int, count: int, calls: int, *, first: bool) -> 
 
 
 def _pair(
-    pairs: list[tuple[float, float]], ours: _Caller, floor: _Caller, body: bytes, floor_first: bool
+    pairs: list[tuple[float, float]], ours: Caller, floor: Caller, body: bytes, floor_first: bool
 ) -> bytes:
     """Call both with the same body; the floor answers as many bytes as we did last."""
     if floor_first:
@@ -132,51 +129,6 @@ def _growth(verb: str, medians: dict[int, float]) -> Iterator[Measurement]:
     for (fewer, few), (more, many) in itertools.pairwise(sorted(medians.items())):
         what = f"{verb}, {fewer:,} → {more:,} names: growth of the p50 per name"
         yield measured(CASE, what, (many / more) / (few / fewer), at_most=LINEAR)
-
-
-class _Caller:
-    """One keep-alive connection on a plain socket, so that the client costs next to nothing."""
-
-    def __init__(self, port: int, path: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n".encode()
-        self._path = path
-        self._buffer = bytearray(2**23)
-        self.answered = 2
-
-    def call(self, body: bytes, answer_bytes: int = 0) -> tuple[float, bytes]:
-        """Seconds from the first byte sent to the last one read, and the answer."""
-        told = f"{ANSWER_BYTES}: {answer_bytes}\r\n" if answer_bytes else ""
-        message = self._head + f"Content-Length: {len(body)}\r\n{told}\r\n".encode() + body
-        view = memoryview(self._buffer)
-        begun = time.perf_counter()
-        self._socket.sendall(message)
-        read = self._socket.recv_into(view)
-        while (start := self._buffer.find(b"\r\n\r\n", 0, read) + 4) < 4:
-            read += self._more(view[read:])
-        length = self._content_length(bytes(view[:start]))
-        while read < start + length:
-            read += self._more(view[read:])
-        seconds = time.perf_counter() - begun
-        self.answered = length
-        return seconds, bytes(view[start : start + length])
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _more(self, into: memoryview) -> int:
-        read = self._socket.recv_into(into)
-        if not read:
-            raise click.ClickException(f"{self._path} closed the connection in the middle of an answer.")
-        return read
-
-    def _content_length(self, head: bytes) -> int:
-        status, *lines = head.decode().split("\r\n")
-        if " 200 " not in status:
-            raise click.ClickException(f"{self._path} answered {status}.")
-        fields = dict(line.lower().split(": ", 1) for line in lines if line)
-        return int(fields["content-length"])
 
 
 def _shapes(count: int) -> Iterator[PodShape]:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 
+from extender.wire.marks import GPU_MEMORY, MIN_BANDWIDTH, TOPOLOGY
 from extender.wire.objects import Container, Pod, PodSpec, Quantity, Resources
 from extender.wire.quantity import QuantityError, device_count, milli, whole
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 VENDOR = "nvidia.com/"
-GPU_MEMORY = "kvitej.io/gpu-memory"
-TOPOLOGY = "kvitej.io/topology"
-MIN_BANDWIDTH = "kvitej.io/min-bandwidth"
 MOST_GBPS = 100_000
 CAP = 2**50
 """No machine has as much of anything; capping here keeps sums within 64 bits, and what asks for it never fits."""

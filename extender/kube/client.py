@@ -77,13 +77,15 @@ class StatusError(ApiError):
         super().__init__(f"The API server answered {answer.status}: {said}.")
 
 
-async def connect(kubeconfig: Path | None) -> "Client":
+async def connect(kubeconfig: Path | None, *, impersonate: str | None = None) -> "Client":
     """Read the credentials and return a client that is ready to be entered.
 
     Parameters
     ----------
     kubeconfig
         Path of a kubeconfig, whose current context is used; None for the service account of the pod.
+    impersonate
+        The API user to act as, which the user of the credentials must be allowed to.
 
     Raises
     ------
@@ -111,7 +113,7 @@ async def connect(kubeconfig: Path | None) -> "Client":
             async def reload() -> None:
                 await loader.load_and_set(configuration)
 
-        return Client(configuration, reload)
+        return Client(configuration, reload, impersonate)
     except Exception as error:  # the library lets KeyError, TypeError and yaml's errors through
         reason = " ".join(str(error).split()).rstrip(".")
         advice = "" if kubeconfig else " Outside a cluster, name a kubeconfig."
@@ -124,7 +126,12 @@ class Client:
     Paths start with `/api`; parts that come from outside must be quoted by the caller.
     """
 
-    def __init__(self, configuration: Configuration, reload: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        reload: Callable[[], Awaitable[None]],
+        impersonate: str | None = None,
+    ) -> None:
         transport = RESTClientObject(configuration)
         self.server: str = configuration.host
         self._configuration = configuration
@@ -135,6 +142,10 @@ class Client:
             "proxy_headers": transport.proxy_headers,
             "server_hostname": configuration.tls_server_name,
         }
+        # Otherwise the API server compresses long answers, which costs both sides more than it saves.
+        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "kvitej"}
+        if impersonate is not None:
+            self._headers["Impersonate-User"] = impersonate
         self._session: aiohttp.ClientSession | None = None
         self._refresher: asyncio.Task[None] | None = None
 
@@ -142,8 +153,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls, limit=_CONNECTIONS),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Otherwise the API server compresses long answers, which costs both sides more than it saves.
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "kvitej"},
+            headers=self._headers,
             read_bufsize=_READ_BUFFER,
         )
         self._refresher = asyncio.create_task(self._keep_credentials_fresh(), name="credentials")

@@ -1,7 +1,8 @@
-"""The two HTTP listeners: the verbs that kube-scheduler calls, and health and metrics for everybody else.
+"""The HTTP listeners: the scheduler's verbs, the API server's reviews, and health and metrics for everybody else.
 
-They are apart because whoever reaches the verbs can place pods. kube-scheduler takes only status 200 for an answer and
-never reads the body of another, so what goes wrong in Filter and Bind travels as 200 + `Error`.
+They are apart because whoever reaches the verbs can place pods, and reviews come over TLS. kube-scheduler takes only
+status 200 for an answer and never reads the body of another, so what goes wrong in Filter and Bind travels as
+200 + `Error`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from extender.serve.explaining import ExplainDoor
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
+from extender.serve.webhook import WebhookDoor
 from extender.wire.extender import binding_result, filter_error
 
 log = structlog.get_logger()
@@ -37,6 +39,15 @@ def verbs(place: PlaceDoor, seat: SeatDoor, config: Config) -> web.Application:
     app.router.add_post("/prioritize", _verb(_at_once(place.prioritize), limit, None))
     app.router.add_post("/preempt", _verb(_at_once(place.preempt), limit, None))
     app.router.add_post("/bind", _verb(bind, limit, binding_result))
+    return app
+
+
+def reviews(door: WebhookDoor, config: Config) -> web.Application:
+    """POST /mutate and /validate."""
+    app = web.Application(client_max_size=config.server.max_body)
+    limit = _Limit(config.server.in_flight)
+    app.router.add_post("/mutate", _verb(_at_once(door.mutate), limit, None))
+    app.router.add_post("/validate", _verb(_at_once(door.validate), limit, None))
     return app
 
 

@@ -48,7 +48,16 @@ class Metrics:
         self.nudges = Counter(
             "kvitej_nudges", "Waiting pods woken because room appeared.", registry=self.registry
         )
+        self._refusals = Counter(
+            "kvitej_refusals",
+            "Requests that the webhook refused, by tenant (none: empty) and reason; no dry runs.",
+            ["tenant", "reason"],
+            registry=self.registry,
+        )
         self.registry.register(_Book(snapshot, watch))
+
+    def refused(self, tenant: str, reason: str) -> None:
+        self._refusals.labels(tenant, reason).inc()
 
     def decided(self, verb: str, outcome: str, seconds: float) -> None:
         self._decisions[verb, outcome].inc()
@@ -59,6 +68,8 @@ _OUTCOMES = {
     "filter": ("kept", "refused", "error"),
     "prioritize": ("graded", "error"),
     "preempt": ("answered", "error"),
+    "mutate": ("allowed", "refused", "error"),
+    "validate": ("allowed", "refused", "error"),
     "bind": ("bound", "vetoed", "failed", "unknown", "error"),
 }
 

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import gc
 import signal
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from aiohttp import web
@@ -15,11 +16,14 @@ from aiohttp import web
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
 from extender.config import Config
 from extender.decide.wake import to_nudge
-from extender.serve.app import operations, verbs
+from extender.fairness.depth import QueueDepths
+from extender.serve.app import operations, reviews, verbs
 from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
+from extender.serve.tls import Certificate
+from extender.serve.webhook import WebhookDoor, admission
 from extender.wire.extender import BindingArgs
 from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
 
@@ -31,20 +35,26 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 NUDGED_AT_ONCE = 64
+GOODBYE_SECONDS = 0.2
 
 
 @contextlib.asynccontextmanager
-async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+async def listening(
+    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Serve `app`; gives its address. On leaving, running requests are finished first."""
     # kube-scheduler keeps idle connections for 90 s: closing them earlier would race with its next call.
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=3600, shutdown_timeout=10)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
         bound_to = runner.addresses[0]
-        yield f"http://{bound_to[0]}:{bound_to[1]}"
+        yield f"{'https' if tls else 'http'}://{bound_to[0]}:{bound_to[1]}"
     finally:
         await runner.cleanup()
+        if tls is not None:
+            # aiohttp does not wait until both sides have said goodbye, and no loop should end before.
+            await asyncio.sleep(GOODBYE_SECONDS)
 
 
 def stop_signal() -> asyncio.Event:
@@ -55,14 +65,57 @@ def stop_signal() -> asyncio.Event:
     return stopped
 
 
-def serve_kubernetes(kubeconfig: str, config: Config, *, host: str, port: int, http: tuple[str, int]) -> None:
+class Webhook(NamedTuple):
+    """Where the API server's reviews arrive, and the certificate that is shown to it."""
+
+    host: str
+    port: int
+    cert: Path
+    key: Path
+
+
+def serve_kubernetes(
+    kubeconfig: str,
+    config: Config,
+    *,
+    host: str,
+    port: int,
+    http: tuple[str, int],
+    webhook: Webhook | None = None,
+) -> None:
     """The extender for a real cluster; `kubeconfig` is a file, or `in-cluster` for the pod's service account."""
     path = None if kubeconfig == "in-cluster" else Path(kubeconfig)
-    asyncio.run(_serve_kubernetes(path, config, host, port, http))
+    asyncio.run(_serve_kubernetes(path, config, host, port, http, webhook))
+
+
+@contextlib.asynccontextmanager
+async def reviewing(door: WebhookDoor, config: Config, webhook: Webhook) -> AsyncIterator[str]:
+    """Serve the reviews over TLS, with the certificate as its files are now; gives the address."""
+    certificate = Certificate(webhook.cert, webhook.key)
+    fresh = asyncio.create_task(certificate.keep_fresh(), name="certificate")
+    try:
+        async with listening(
+            reviews(door, config), webhook.host, webhook.port, certificate.context
+        ) as address:
+            yield address
+    finally:
+        fresh.cancel()
+
+
+class _NoPolicies:
+    """No policy applies to anything: no pod is gated or refused."""
+
+    def place(self, namespace: str, labels: Mapping[str, str], scheduler: str, /) -> None:
+        return None
 
 
 async def _serve_kubernetes(
-    kubeconfig: Path | None, config: Config, host: str, port: int, http: tuple[str, int]
+    kubeconfig: Path | None,
+    config: Config,
+    host: str,
+    port: int,
+    http: tuple[str, int],
+    webhook: Webhook | None,
 ) -> None:
     from extender.kube.client import connect
     from extender.kube.feed import Feed
@@ -100,12 +153,19 @@ async def _serve_kubernetes(
             SeatDoor(book, writer, config, metrics, vetoed),
             config,
         )
+        rules = admission(config, _NoPolicies(), lambda _: {})
+        admitting = (
+            reviewing(WebhookDoor(rules, QueueDepths(), metrics), config, webhook)
+            if webhook
+            else contextlib.nullcontext("")
+        )
         async with (
             listening(operations(book, metrics), *http) as http_at,
             listening(app, host, port) as verbs_at,
+            admitting as webhook_at,
             asyncio.TaskGroup() as tasks,
         ):
-            log.info("kvitej serves", verbs=verbs_at, http=http_at, server=client.server)
+            log.info("kvitej serves", verbs=verbs_at, http=http_at, webhook=webhook_at, server=client.server)
             running = [
                 tasks.create_task(work)
                 for work in (

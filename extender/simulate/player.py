@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from extender import duration
-from extender.cluster.request import GPU_MEMORY
 from extender.cluster.snapshot import Snapshot
 from extender.simulate.cluster import EmbeddedCluster, Json
 from extender.simulate.clusterfile import ClusterFile, Intruder, PodKind, numbered
 from extender.simulate.scheduler import NAME, Bound, Scheduler, Unschedulable, Vetoed, lacking
 from extender.simulate.story import Step, What, asks_text, cards_text, why_chosen, why_waiting
+from extender.wire.marks import GPU_MEMORY
 from extender.wire.quantity import milli
 
 _BACKOFF = 1.0

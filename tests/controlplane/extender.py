@@ -6,7 +6,7 @@ import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Extender(Process):
         config: Mapping[str, Any] | None = None,
         ports: tuple[int, int] | None = None,
         kubeconfig: Path | None = None,
+        options: Sequence[str | Path] = (),
     ) -> None:
         self.ports = ports or (lambda found: (found[0], found[1]))(free_ports(2))
         path = control_plane.directory / f"{name}.config.yaml"
@@ -45,6 +46,7 @@ class Extender(Process):
                 *(sys.executable, "-m", "extender", "serve"),
                 *("--kubeconfig", kubeconfig or control_plane.kubeconfig("kvitej")),
                 *("--config", path, "--port", str(self.ports[0]), "--http", f"127.0.0.1:{self.ports[1]}"),
+                *options,
             ],
             control_plane.directory / f"{name}.log",
         )

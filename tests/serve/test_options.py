@@ -26,6 +26,7 @@ from extender.wire.objects import Node
 from tests.builders import GPU, binding_body, filter_body, node, pod, preemption_body, raw_pod, record_of
 from tests.fakes.apiserver import FakeApiServer
 from tests.serve.doors import Doors
+from tests.serve.reviews import RECORDED, Served, response, review
 
 ONE = raw_pod("p", {GPU: "1"})
 
@@ -54,6 +55,8 @@ def test_every_option_has_a_test_here() -> None:
         "server.in_flight",
         "watch.stale_after",
         "wake.delay",
+        "admission.schedulers",
+        "admission.writers",
         "log.level",
         "log.format",
     }
@@ -210,6 +213,21 @@ async def test_server_in_flight_is_how_many_requests_are_in_work() -> None:
                 assert answer.status == expected
             doors.server.open.set()
             (await running).close()
+
+
+def test_admission_schedulers_are_the_profiles_whose_pods_wait_in_line() -> None:
+    for schedulers, waiting in ((["fair-quota", "batch"], 1), (["fair-quota"], 0)):
+        served = Served(config=configured("admission", schedulers=schedulers))
+        raw = raw_pod("p", {GPU: "1"}, namespace="training", spec={"schedulerName": "batch"})
+        served.door.validate(review(RECORDED["validate"], object=raw))
+        assert served.waiting == waiting
+
+
+def test_admission_writers_may_write_what_only_kvitej_writes() -> None:
+    served = Served(config=configured("admission", writers=["ops"]))
+    for username, restored in (("ops", False), ("system:serviceaccount:kvitej:kvitej", True)):
+        body = review(RECORDED["update"], userInfo={"username": username})
+        assert ("patch" in response(served.door.mutate(body))) == restored
 
 
 # options that only a real API server, or a fake one, brings to bear

@@ -1,0 +1,21 @@
+"""Names that kvitej puts on pods, and which of its annotations people write themselves."""
+
+PREFIX = "kvitej.io/"
+GATE = "kvitej.io/turn"
+"""The scheduling gate under which a pod waits for its turn."""
+
+PREEMPTIBLE = "kvitej.io/preemptible"
+"""The label of a pod or a PriorityClass; "true" makes a pod preemptible in a tenant that is not."""
+
+GPU_MEMORY = "kvitej.io/gpu-memory"
+TOPOLOGY = "kvitej.io/topology"
+MIN_BANDWIDTH = "kvitej.io/min-bandwidth"
+CHECKPOINT_INTERVAL = "kvitej.io/checkpoint-interval"
+LAST_CHECKPOINT = "kvitej.io/last-checkpoint"
+
+_BY_PEOPLE = frozenset((GPU_MEMORY, TOPOLOGY, MIN_BANDWIDTH, CHECKPOINT_INTERVAL, LAST_CHECKPOINT))
+
+
+def only_ours(annotation: str) -> bool:
+    """Whether nobody but kvitej writes this annotation: all under our prefix, except those that people write."""
+    return annotation.startswith(PREFIX) and annotation not in _BY_PEOPLE
