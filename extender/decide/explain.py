@@ -165,7 +165,7 @@ def _room(
 
 
 def _kind(demand: Demand, at: int) -> str:
-    cores = f"{int(demand.cpu[at]) / 1000:g} cores"
+    cores = f"{int(demand.cpu[at]) / 1000:.3g} cores"
     if demand.share[at] < 1:
         return f"{demand.share[at]:.2f} GPU with {cores}"
     return f"{int(demand.gpus[at])} GPU with {cores}"
