@@ -59,6 +59,12 @@ class Tenant:
     wait_target: float | None = None
     adopt: bool = False
 
+    def has(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether the namespace of that name and these labels belongs to the tenant."""
+        if self.selector is None:
+            return namespace in self.namespaces if self.namespaces else namespace == self.name
+        return namespace in self.namespaces or self.selector.items() <= labels.items()
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -78,10 +84,19 @@ class Policy:
     max_pending: int = 0
     never_fits: NeverFits = NeverFits.REFUSE
     foreign: Foreign = Foreign.COUNT
+    reclaim_dry_run: bool = False
     generation: int = 0
 
     def tenant(self, name: str) -> Tenant | None:
         return next((tenant for tenant in self.tenants if tenant.name == name), None)
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is in the pool."""
+        return not self.node_selector or self.node_selector.items() <= labels.items()
+
+    def serves(self, scheduler: str) -> bool:
+        """Whether the policy covers pods of that scheduler profile."""
+        return self.scheduler_names is None or scheduler in self.scheduler_names
 
 
 class Place(NamedTuple):

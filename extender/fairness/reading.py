@@ -1,0 +1,288 @@
+"""Reads FairnessPolicy objects, and tells which policy and tenant a pod or a node belongs to.
+
+The API server has checked a policy by the CRD's own rules before; here everything is checked once more, because an
+older CRD or none may be installed, and a share that is misread would be taken from somebody.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from extender import duration
+from extender.fairness.policy import Foreign, NeverFits, Place, Policy, Share, Tenant
+from extender.wire.policy import FairnessPolicy, Namespaces, PolicySpec, TenantSpec
+
+HALF_LIFE = 86_400.0
+HOLD_AFTER = 600.0
+SLACK = 1e-9
+"""How far the minimum shares may add up to more than all by rounding: three thirds are allowed."""
+
+_E = TypeVar("_E", bound=Enum)
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be taken as meant: the field's path, its value, and what is allowed."""
+
+
+def read_policy(found: FairnessPolicy) -> Policy:
+    """The policy that an object of the API server describes.
+
+    Raises
+    ------
+    PolicyError
+        For the first field that cannot be read or contradicts another.
+    """
+    spec = found.spec or PolicySpec()
+    half_life = _duration(spec.decay_half_life, "spec.decayHalfLife", HALF_LIFE, above_zero=True)
+    tenants = tuple(
+        _tenant(each, f"spec.tenants[{index}]", half_life) for index, each in enumerate(spec.tenants or ())
+    )
+    _check_together(tenants)
+    if spec.default is not None and all(tenant.name != spec.default for tenant in tenants):
+        names = ", ".join(tenant.name for tenant in tenants)
+        raise PolicyError(
+            f"spec.default is {spec.default!r}, which is no tenant of the policy; name one of {names}."
+        )
+    pending = spec.autoscaling.max_pending if spec.autoscaling else None
+    max_pending = _count(pending, "spec.autoscaling.maxPending", 0)
+    return Policy(
+        name=found.metadata.name,
+        tenants=tenants,
+        node_selector=spec.node_selector or None,
+        scheduler_names=_names(spec.scheduler_names, "spec.schedulerNames"),
+        default=spec.default,
+        decay_strength=_number(spec.decay_strength, "spec.decayStrength", 1.0, 10.0),
+        hold_after=_duration(spec.hold_after, "spec.holdAfter", HOLD_AFTER),
+        max_pending=max_pending,
+        never_fits=_choice(
+            spec.never_fits, "spec.neverFits", NeverFits.WAIT if max_pending else NeverFits.REFUSE
+        ),
+        foreign=_choice(spec.foreign_scheduler, "spec.foreignScheduler", Foreign.COUNT),
+        reclaim_dry_run=bool(spec.reclaim and spec.reclaim.dry_run),
+        generation=found.metadata.generation,
+    )
+
+
+class Policies:
+    """All policies of the cluster, by name; where two claim the same namespace or node, the first has it."""
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        self.all = tuple(sorted(policies, key=lambda policy: policy.name))
+        self._tenants = tuple(
+            Place(policy, tenant)
+            for policy in self.all
+            for tenant in sorted(policy.tenants, key=lambda tenant: tenant.name)
+        )
+
+    def place(self, namespace: str, labels: Mapping[str, str], scheduler: str) -> Place | None:
+        """Where pods of a namespace with these labels stand under a scheduler profile; None: under no policy.
+
+        A namespace that is in no tenant goes to the first policy that names a default, or else to the first policy,
+        free for all.
+        """
+        for place in self._tenants:
+            policy, tenant = place
+            if tenant and tenant.has(namespace, labels) and policy.serves(scheduler):
+                return place
+        serving = [policy for policy in self.all if policy.serves(scheduler)]
+        for policy in serving:
+            if policy.default is not None:
+                return Place(policy, policy.tenant(policy.default))
+        return Place(serving[0], None) if serving else None
+
+    def pool_of(self, labels: Mapping[str, str]) -> Policy | None:
+        """The policy whose pool has a node with these labels; None: no pool has it."""
+        return next((policy for policy in self.all if policy.holds(labels)), None)
+
+    def conflicts(
+        self, namespaces: Mapping[str, Mapping[str, str]], nodes: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, str]:
+        """What is claimed twice, given the labels of each namespace and node: policy name → sentences.
+
+        Policies that share nothing with another are left out.
+        """
+        twice: dict[tuple[str, _Claimant, _Claimant], list[str]] = {}
+        named = {name for _, tenant in self._tenants if tenant for name in tenant.namespaces or {tenant.name}}
+        for name in sorted(namespaces.keys() | named):
+            labels = namespaces.get(name, {})
+            holders = [place for place in self._tenants if place.tenant and place.tenant.has(name, labels)]
+            for place in holders[1:]:
+                owner = next(each for each in holders if _share_a_scheduler(each.policy, place.policy))
+                if owner is not place:
+                    twice.setdefault(("Namespace", _claimant(owner), _claimant(place)), []).append(name)
+        for name in sorted(nodes) if len(self.all) > 1 else ():
+            pools = [_claimant(Place(policy, None)) for policy in self.all if policy.holds(nodes[name])]
+            for pool in pools[1:]:
+                twice.setdefault(("Node", pools[0], pool), []).append(name)
+        found: dict[str, list[str]] = {}
+        for (noun, claimant, other), names in twice.items():
+            told = (
+                f"{_listed(noun, names)} in {claimant.words} and in {other.words}: "
+                f"the former has {'it' if len(names) == 1 else 'them'}, as the first by name."
+            )
+            for policy in {claimant.policy, other.policy}:
+                found.setdefault(policy, []).append(told)
+        return {name: " ".join(sentences) for name, sentences in found.items()}
+
+
+class _Claimant(NamedTuple):
+    """A tenant or a pool, in words, and the policy that it is of."""
+
+    policy: str
+    words: str
+
+
+def _claimant(place: Place) -> _Claimant:
+    policy, tenant = place
+    return _Claimant(policy.name, f"{f'tenant {tenant.name}' if tenant else 'the pool'} of {policy.name}")
+
+
+def _share_a_scheduler(one: Policy, other: Policy) -> bool:
+    if one.scheduler_names is None or other.scheduler_names is None:
+        return True
+    return not one.scheduler_names.isdisjoint(other.scheduler_names)
+
+
+def _listed(noun: str, names: list[str]) -> str:
+    """`Node a is`, `Nodes a and b are`, `Nodes a, b and 7 more are`."""
+    if len(names) == 1:
+        return f"{noun} {names[0]} is"
+    if len(names) == 2:
+        return f"{noun}s {names[0]} and {names[1]} are"
+    return f"{noun}s {names[0]}, {names[1]} and {len(names) - 2} more are"
+
+
+def _tenant(found: TenantSpec, path: str, half_life: float) -> Tenant:
+    if not found.name:
+        raise PolicyError(f"{path}.name is missing; every tenant needs a name.")
+    if found.weight is None:
+        raise PolicyError(f"{path}.weight is missing; give the tenant a weight above 0, such as 1.")
+    if not 0 < found.weight <= 1e6:
+        raise PolicyError(f"{path}.weight is {found.weight:g}; give a number above 0, at most 1000000.")
+    least = _share(found.min_share, found.min_gpus, path, "min") or Share(part=0.0)
+    most = _share(found.max_share, found.max_gpus, path, "max")
+    if most is not None and (
+        (least.part is not None and most.part is not None and least.part > most.part)
+        or (least.gpus is not None and most.gpus is not None and least.gpus > most.gpus)
+    ):
+        raise PolicyError(
+            f"{path} is promised {_shown(least)} and may have at most {_shown(most)}; "
+            "raise the maximum or lower the minimum."
+        )
+    namespaces = found.namespaces
+    wait_target = found.wait_target
+    evictions = found.evictions_per_hour
+    return Tenant(
+        name=found.name,
+        weight=found.weight,
+        least=least,
+        most=most,
+        preemptible=bool(found.preemptible),
+        namespaces=_names(namespaces.names if namespaces else None, f"{path}.namespaces.names")
+        or frozenset(),
+        selector=_selector(namespaces, f"{path}.namespaces"),
+        half_life=_duration(found.decay_half_life, f"{path}.decayHalfLife", half_life, above_zero=True),
+        queue_depth=_count(found.queue_depth, f"{path}.queueDepth", 1_000, least=1),
+        min_runtime=_duration(found.min_runtime, f"{path}.minRuntime", 0.0),
+        evictions_per_hour=None if evictions is None else _count(evictions, f"{path}.evictionsPerHour", 0),
+        priority_classes=_names(found.priority_classes, f"{path}.priorityClasses"),
+        wait_target=(
+            None
+            if wait_target is None
+            else _duration(wait_target, f"{path}.waitTarget", 0.0, above_zero=True)
+        ),
+        adopt=bool(found.adopt),
+    )
+
+
+def _check_together(tenants: tuple[Tenant, ...]) -> None:
+    if not tenants:
+        raise PolicyError("spec.tenants is empty; name at least one tenant.")
+    seen: set[str] = set()
+    for index, tenant in enumerate(tenants):
+        if tenant.name in seen:
+            raise PolicyError(
+                f"spec.tenants[{index}].name is {tenant.name!r} for the second time; rename one."
+            )
+        seen.add(tenant.name)
+    total = sum(tenant.least.part or 0.0 for tenant in tenants)
+    if total > 1 + SLACK:
+        raise PolicyError(
+            f"spec.tenants: the minShare of all tenants add up to {100 * total:g} percent; lower them to 100 or less."
+        )
+
+
+def _share(percent: float | None, gpus: float | None, path: str, end: str) -> Share | None:
+    if percent is not None and gpus is not None:
+        raise PolicyError(
+            f"{path} has both {end}Share ({percent:g}) and {end}GPUs ({gpus:g}); keep one of the two."
+        )
+    if percent is not None:
+        return Share(part=_number(percent, f"{path}.{end}Share", 0.0, 100.0) / 100)
+    return None if gpus is None else Share(gpus=_number(gpus, f"{path}.{end}GPUs", 0.0, 1e6))
+
+
+def _shown(share: Share) -> str:
+    return f"{share.gpus:g} GPUs" if share.gpus is not None else f"{100 * (share.part or 0.0):g} percent"
+
+
+def _selector(found: Namespaces | None, path: str) -> Mapping[str, str] | None:
+    if found is None:
+        return None
+    labels = found.selector.match_labels if found.selector else None
+    if not labels and (found.selector or not found.names):
+        raise PolicyError(
+            f"{path} picks no namespace; give names, or a selector with matchLabels, or leave namespaces out "
+            "to mean the one named as the tenant."
+        )
+    return labels
+
+
+def _names(found: list[str] | None, path: str) -> frozenset[str] | None:
+    if found is None:
+        return None
+    if not found or not all(found):
+        raise PolicyError(f"{path} is {found!r}; list at least one name and no empty one, or leave it out.")
+    return frozenset(found)
+
+
+def _number(found: float | None, path: str, default: float, most: float) -> float:
+    """`found` within 0 and `most`; `default` when it is not given."""
+    if found is None:
+        return default
+    if not 0 <= found <= most or math.isnan(found):
+        raise PolicyError(f"{path} is {found:g}; give a number from 0 to {most:g}.")
+    return float(found)
+
+
+def _count(found: int | None, path: str, default: int, *, least: int = 0) -> int:
+    if found is None:
+        return default
+    if not least <= found <= 2**31 - 1:
+        raise PolicyError(f"{path} is {found}; give a whole number from {least} to {2**31 - 1}.")
+    return found
+
+
+def _duration(found: str | None, path: str, default: float, *, above_zero: bool = False) -> float:
+    if found is None:
+        return default
+    try:
+        length = duration.seconds(found)
+    except ValueError as error:
+        raise PolicyError(f"{path}: {error}") from None
+    if length < 0 or (above_zero and not length):
+        raise PolicyError(
+            f"{path} is {found!r}; give a duration {'above' if above_zero else 'of at least'} 0, such as 24h or 10m."
+        )
+    return length
+
+
+def _choice(found: str | None, path: str, default: _E) -> _E:
+    if found is None:
+        return default
+    try:
+        return type(default)(found)
+    except ValueError:
+        allowed = ", ".join(str(each.value) for each in type(default))
+        raise PolicyError(f"{path} is {found!r}; it can be one of {allowed}.") from None

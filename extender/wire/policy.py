@@ -1,0 +1,123 @@
+"""FairnessPolicy, `kvitej.io/v1alpha1`: what a platform team writes, and the status that kvitej writes back.
+
+Fields that a policy leaves out are None here: `extender.fairness.reading` gives them their meaning. The limits of each
+field stand in `scheduler-config/crd-fairnesspolicies.yaml`, where the API server holds them.
+"""
+
+import msgspec
+
+from extender.wire.objects import ListMeta, Slim
+
+API_VERSION = "kvitej.io/v1alpha1"
+KIND = "FairnessPolicy"
+PATH = "/apis/kvitej.io/v1alpha1/fairnesspolicies"
+
+
+class PolicyMeta(Slim):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+
+
+class LabelSelector(Slim):
+    match_labels: dict[str, str] | None = None
+
+
+class Namespaces(Slim):
+    """Names, or labels that a namespace may have instead."""
+
+    names: list[str] | None = None
+    selector: LabelSelector | None = None
+
+
+class TenantSpec(Slim):
+    """Shares are percent of the pool's GPU units, the `…GPUs` are GPU units; durations are texts such as 24h."""
+
+    name: str = ""
+    weight: float | None = None
+    min_share: float | None = None
+    max_share: float | None = None
+    min_gpus: float | None = msgspec.field(name="minGPUs", default=None)
+    max_gpus: float | None = msgspec.field(name="maxGPUs", default=None)
+    preemptible: bool | None = None
+    namespaces: Namespaces | None = None
+    decay_half_life: str | None = None
+    queue_depth: int | None = None
+    min_runtime: str | None = None
+    evictions_per_hour: int | None = None
+    priority_classes: list[str] | None = None
+    wait_target: str | None = None
+    adopt: bool | None = None
+
+
+class Autoscaling(Slim):
+    max_pending: int | None = None
+
+
+class Reclaim(Slim):
+    dry_run: bool | None = None
+
+
+class PolicySpec(Slim):
+    tenants: list[TenantSpec] | None = None
+    decay_half_life: str | None = None
+    decay_strength: float | None = None
+    node_selector: dict[str, str] | None = None
+    scheduler_names: list[str] | None = None
+    default: str | None = None
+    hold_after: str | None = None
+    autoscaling: Autoscaling | None = None
+    never_fits: str | None = None
+    foreign_scheduler: str | None = None
+    reclaim: Reclaim | None = None
+
+
+class PolicyCondition(Slim, omit_defaults=True):
+    """As `metav1.Condition`."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str
+    observed_generation: int = 0
+
+
+class TenantStatus(Slim):
+    """Amounts are GPU units; `longest_wait` is seconds, `evictions` are those since the policy was made."""
+
+    name: str
+    entitlement: float = 0.0
+    in_use: float = 0.0
+    borrowed: float = 0.0
+    decayed_use: float = 0.0
+    waiting: int = 0
+    longest_wait: float = 0.0
+    evictions: int = 0
+
+
+class PolicyStatus(Slim, omit_defaults=True):
+    """`capacity` and `in_use` are GPU units of the pool, `waiting` pods.
+
+    `decayed_at` is the time for which each `decayed_use` holds, as RFC 3339 writes it.
+    """
+
+    observed_generation: int = 0
+    conditions: list[PolicyCondition] | None = None
+    capacity: float | None = None
+    in_use: float | None = None
+    waiting: int | None = None
+    decayed_at: str | None = None
+    tenants: list[TenantStatus] | None = None
+
+
+class FairnessPolicy(Slim):
+    metadata: PolicyMeta
+    spec: PolicySpec | None = None
+    status: PolicyStatus | None = None
+
+
+class FairnessPolicyList(Slim):
+    metadata: ListMeta
+    items: list[FairnessPolicy] | None = None

@@ -1,0 +1,222 @@
+"""What a policy says, what is wrong with a bad one, and who belongs to which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.fairness.policy import Foreign, NeverFits, Place, Share, Tenant
+from extender.fairness.reading import Policies, PolicyError
+from tests.fairness.builders import policy
+
+HOUR = 3600.0
+
+
+def test_the_policy_of_three_tenants_says_what_it_says() -> None:
+    found = policy()
+    assert found.tenants == (
+        Tenant("training", 40, Share(part=0.2), Share(part=0.6), preemptible=True),
+        Tenant("inference", 50, Share(part=0.4), Share(part=0.8)),
+        Tenant("research", 10, Share(part=0.05), Share(part=0.25), preemptible=True),
+    )
+    assert {tenant.half_life for tenant in found.tenants} == {24 * HOUR}
+    assert (found.hold_after, found.decay_strength, found.generation) == (600, 1, 1)
+    assert (found.never_fits, found.foreign, found.default) == (NeverFits.REFUSE, Foreign.COUNT, None)
+    assert not found.reclaim_dry_run
+
+
+def test_every_field_has_its_meaning() -> None:
+    found = policy(
+        """
+        decayHalfLife: 48h
+        decayStrength: 0
+        nodeSelector: {pool: a100}
+        schedulerNames: [fair-quota, batch]
+        default: ml
+        holdAfter: 1m30s
+        autoscaling: {maxPending: 3}
+        foreignScheduler: rewrite
+        reclaim: {dryRun: true}
+        tenants:
+        - name: ml
+          weight: 1.5
+          minGPUs: 4
+          namespaces: {names: [ml-1, ml-2], selector: {matchLabels: {team: ml}}}
+          decayHalfLife: 6h
+          queueDepth: 10
+          minRuntime: 90s
+          evictionsPerHour: 0
+          priorityClasses: [low]
+          waitTarget: 1m
+          adopt: true
+        - {name: web, weight: 1, maxGPUs: 8.5}
+        """
+    )
+    ml, web = found.tenants
+    assert (ml.least, ml.most) == (Share(gpus=4), None)
+    assert (ml.namespaces, ml.selector) == (frozenset({"ml-1", "ml-2"}), {"team": "ml"})
+    assert (ml.half_life, ml.queue_depth, ml.min_runtime, ml.wait_target) == (6 * HOUR, 10, 90, 60)
+    assert (ml.evictions_per_hour, ml.priority_classes, ml.adopt) == (0, frozenset({"low"}), True)
+    assert (web.least, web.most, web.half_life) == (Share(part=0), Share(gpus=8.5), 48 * HOUR)
+    assert (web.evictions_per_hour, web.priority_classes, web.wait_target) == (None, None, None)
+    assert (found.node_selector, found.scheduler_names) == (
+        {"pool": "a100"},
+        frozenset({"fair-quota", "batch"}),
+    )
+    assert (found.decay_strength, found.hold_after, found.max_pending) == (0, 90, 3)
+    assert (found.never_fits, found.foreign, found.reclaim_dry_run) == (NeverFits.WAIT, Foreign.REWRITE, True)
+
+
+def tenant(**fields: Any) -> dict[str, Any]:
+    return {"tenants": [{"name": "a", "weight": 1}, {"name": "b", "weight": 1, **fields}]}
+
+
+BAD = [
+    ({}, "spec.tenants is empty"),
+    ({"tenants": [{"weight": 1}]}, "spec.tenants[0].name is missing"),
+    ({"tenants": [{"name": "a"}]}, "spec.tenants[0].weight is missing"),
+    (tenant(weight=0), "spec.tenants[1].weight is 0; give a number above 0"),
+    (tenant(weight=-1), "spec.tenants[1].weight is -1; give a number above 0"),
+    (tenant(weight=float("nan")), "spec.tenants[1].weight is nan"),
+    (tenant(name="a"), "spec.tenants[1].name is 'a' for the second time"),
+    (tenant(minShare=101), "spec.tenants[1].minShare is 101; give a number from 0 to 100"),
+    (tenant(maxShare=-1), "spec.tenants[1].maxShare is -1; give a number from 0 to 100"),
+    (
+        tenant(minShare=30, maxShare=20),
+        "spec.tenants[1] is promised 30 percent and may have at most 20 percent",
+    ),
+    (tenant(minGPUs=3, maxGPUs=2), "spec.tenants[1] is promised 3 GPUs and may have at most 2 GPUs"),
+    (tenant(minShare=10, minGPUs=2), "spec.tenants[1] has both minShare (10) and minGPUs (2); keep one"),
+    (tenant(maxShare=10, maxGPUs=2), "spec.tenants[1] has both maxShare (10) and maxGPUs (2); keep one"),
+    (tenant(decayHalfLife="soon"), "spec.tenants[1].decayHalfLife: 'soon' is not a duration"),
+    (tenant(decayHalfLife="0s"), "spec.tenants[1].decayHalfLife is '0s'; give a duration above 0"),
+    (tenant(minRuntime="-1s"), "spec.tenants[1].minRuntime is '-1s'; give a duration of at least 0"),
+    (tenant(waitTarget="5"), "spec.tenants[1].waitTarget: '5' is not a duration: a number has no unit"),
+    (tenant(queueDepth=0), "spec.tenants[1].queueDepth is 0; give a whole number from 1"),
+    (tenant(evictionsPerHour=-1), "spec.tenants[1].evictionsPerHour is -1; give a whole number from 0"),
+    (tenant(priorityClasses=[]), "spec.tenants[1].priorityClasses is []; list at least one"),
+    (tenant(namespaces={}), "spec.tenants[1].namespaces picks no namespace"),
+    (tenant(namespaces={"selector": {}}), "spec.tenants[1].namespaces picks no namespace"),
+    (tenant(namespaces={"names": [""]}), "spec.tenants[1].namespaces.names is ['']"),
+    ({**tenant(), "decayHalfLife": "1 day"}, "spec.decayHalfLife: '1 day' is not a duration"),
+    (
+        {**tenant(), "default": "c"},
+        "spec.default is 'c', which is no tenant of the policy; name one of a, b.",
+    ),
+    ({**tenant(), "decayStrength": -1}, "spec.decayStrength is -1; give a number from 0 to 10."),
+    ({**tenant(), "holdAfter": "x"}, "spec.holdAfter: 'x' is not a duration"),
+    ({**tenant(), "autoscaling": {"maxPending": -1}}, "spec.autoscaling.maxPending is -1"),
+    ({**tenant(), "neverFits": "drop"}, "spec.neverFits is 'drop'; it can be one of refuse, wait."),
+    (
+        {**tenant(), "foreignScheduler": ""},
+        "spec.foreignScheduler is ''; it can be one of rewrite, deny, count.",
+    ),
+    ({**tenant(), "schedulerNames": []}, "spec.schedulerNames is []; list at least one"),
+    (
+        {"tenants": [{"name": "a", "weight": 1, "minShare": 60}, {"name": "b", "weight": 1, "minShare": 41}]},
+        "spec.tenants: the minShare of all tenants add up to 101 percent",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "told"), BAD, ids=[told for _, told in BAD])
+def test_a_bad_policy_is_refused_with_path_value_and_way_out(spec: dict[str, Any], told: str) -> None:
+    with pytest.raises(PolicyError) as refused:
+        policy(spec)
+    assert str(refused.value).startswith(told)
+    assert str(refused.value).endswith(".")
+
+
+def test_minimum_shares_that_add_up_to_all_but_for_rounding_are_read() -> None:
+    thirds = [
+        {"name": name, "weight": 1, "minShare": share}
+        for name, share in zip("abc", (33.4, 33.3, 33.3), strict=True)
+    ]
+    assert sum(each.least.of(100) for each in policy({"tenants": thirds}).tenants) == pytest.approx(100)
+
+
+def test_a_namespace_is_the_tenant_of_its_name_unless_namespaces_are_named() -> None:
+    policies = Policies([policy({"tenants": [
+        {"name": "a", "weight": 1},
+        {"name": "b", "weight": 1, "namespaces": {"names": ["b-1"]}},
+        {"name": "c", "weight": 1, "namespaces": {"selector": {"matchLabels": {"team": "c", "env": "prod"}}}},
+    ]})])  # fmt: skip
+
+    def tenant_of(namespace: str, **labels: str) -> str | None:
+        place = policies.place(namespace, labels, "fair-quota")
+        assert place is not None
+        return place.tenant.name if place.tenant else None
+
+    assert tenant_of("a") == "a"
+    assert tenant_of("b-1") == "b"
+    assert tenant_of("b") is None
+    assert tenant_of("c") is None
+    assert tenant_of("x", team="c") is None
+    assert tenant_of("x", team="c", env="prod", more="1") == "c"
+
+
+def test_a_pod_is_placed_by_the_policies_of_its_scheduler_tenants_before_defaults() -> None:
+    batch = policy({"schedulerNames": ["batch"], "tenants": [{"name": "ml", "weight": 1}]}, "a-batch")
+    online = policy(
+        {"default": "rest", "tenants": [{"name": "ml", "weight": 1}, {"name": "rest", "weight": 1}]}, "online"
+    )
+    policies = Policies([online, batch])
+    assert policies.all == (batch, online)
+    assert policies.place("ml", {}, "batch") == Place(batch, batch.tenants[0])
+    assert policies.place("ml", {}, "fair-quota") == Place(online, online.tenants[0])
+    assert policies.place("other", {}, "batch") == Place(online, online.tenants[1])
+    assert Policies([batch]).place("other", {}, "batch") == Place(batch, None)
+    assert Policies([batch]).place("ml", {}, "fair-quota") is None
+    assert Policies([]).place("ml", {}, "fair-quota") is None
+
+
+def test_a_node_is_in_the_first_pool_that_its_labels_fit() -> None:
+    tenants = [{"name": "a", "weight": 1}]
+    big = policy({"tenants": tenants, "nodeSelector": {"gpu": "h100"}}, "big")
+    rest = policy({"tenants": tenants}, "rest")
+    assert Policies([rest, big]).pool_of({"gpu": "h100"}) == big
+    assert Policies([rest, big]).pool_of({"gpu": "a100"}) == rest
+    assert Policies([big]).pool_of({"gpu": "a100"}) is None
+
+
+def test_what_is_claimed_twice_is_told_to_both_and_goes_to_the_first_by_name() -> None:
+    labelled = {"name": "z", "weight": 1, "namespaces": {"selector": {"matchLabels": {"team": "ml"}}}}
+    one = policy({"tenants": [labelled, {"name": "ml", "weight": 1}], "nodeSelector": {"gpu": "h100"}}, "one")
+    two = policy({"tenants": [{"name": "ml-2", "weight": 1}], "nodeSelector": {"zone": "a"}}, "two")
+    apart = policy({"tenants": [{"name": "q", "weight": 1}], "nodeSelector": {"zone": "b"}}, "zapart")
+    policies = Policies([apart, two, one])
+    namespaces = {"ml": {"team": "ml"}, "ml-2": {"team": "ml"}, "q": {}}
+    nodes = {"n1": {"gpu": "h100", "zone": "a"}, "n2": {"gpu": "h100"}, "n3": {"zone": "b"}}
+    within = (
+        "Namespace ml is in tenant ml of one and in tenant z of one: the former has it, as the first by name."
+    )
+    across = (
+        "Namespace ml-2 is in tenant z of one and in tenant ml-2 of two: the former has it, as the first by name. "
+        "Node n1 is in the pool of one and in the pool of two: the former has it, as the first by name."
+    )
+    assert policies.conflicts(namespaces, nodes) == {"one": f"{within} {across}", "two": across}
+    for namespace, owner in (("ml", "ml"), ("ml-2", "z")):
+        place = policies.place(namespace, namespaces[namespace], "fair-quota")
+        assert place is not None
+        assert place.tenant is not None
+        assert (place.policy, place.tenant.name) == (one, owner)
+
+
+def test_tenants_of_schedulers_that_differ_do_not_conflict() -> None:
+    tenants = [{"name": "a", "weight": 1}]
+    one = policy({"tenants": tenants, "schedulerNames": ["x"], "nodeSelector": {"p": "x"}}, "one")
+    two = policy({"tenants": tenants, "schedulerNames": ["y"], "nodeSelector": {"p": "y"}}, "two")
+    both = policy({"tenants": tenants, "nodeSelector": {"p": "z"}}, "zboth")
+    assert Policies([one, two]).conflicts({"a": {}}, {}) == {}
+    assert set(Policies([one, two, both]).conflicts({"a": {}}, {})) == {"one", "zboth"}
+
+
+def test_many_claims_are_told_in_one_sentence() -> None:
+    tenants = [{"name": "a", "weight": 1}]
+    pools = [policy({"tenants": tenants, "schedulerNames": [name]}, name) for name in ("one", "two")]
+    nodes: dict[str, dict[str, str]] = {f"n{index}": {} for index in range(5)}
+    assert Policies(pools).conflicts({}, nodes)["two"] == (
+        "Nodes n0, n1 and 3 more are in the pool of one and in the pool of two: "
+        "the former has them, as the first by name."
+    )
