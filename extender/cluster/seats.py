@@ -1,4 +1,4 @@
-"""Seats: one record per pod UID, claim → reserved → bound, and how a seat weighs on its node's columns.
+"""Seats: one record per pod UID, claimed → reserved → bound, and how a seat weighs on its node's columns.
 
 `charge` is the only writer of the `used` columns and `hold` of the `soft` ones, each with a sign, so that what was
 added is exactly what is taken away.
@@ -16,8 +16,13 @@ from extender.cluster.inventory import Inventory
 from extender.cluster.request import Request
 from extender.wire.objects import Pod
 
+PREEMPTIBLE = "kvitej.io/preemptible"
+"""A label of pods: `true` says that it may be evicted, whatever its tenant."""
+
 
 class Phase(Enum):
+    CLAIMED = "claimed"
+    """The planner promised it: nobody else may have it, and the pod may go nowhere else."""
     RESERVED = "reserved"
     """Bind is writing."""
     UNCERTAIN = "uncertain"
@@ -43,6 +48,8 @@ class Seat:
     """Why the pod's spec cannot be read; its node is closed while it is there."""
     memory_unknown: bool = False
     """The GPU memory that it declares cannot be read."""
+    preemptible: bool = False
+    """The pod says of itself that it may be evicted."""
 
     @property
     def declared(self) -> int | None:

@@ -24,6 +24,8 @@ from _core import (
 
 UNCERTAIN = 9
 """Not a kernel's code: the pod has a seat on another node, whose Binding may or may not have been written."""
+PROMISED = UNCERTAIN + 1
+"""The same: the planner keeps a seat for the pod on another node."""
 
 SENTENCES: dict[int, str] = {
     UNKNOWN: "kvitej does not know this node yet",
@@ -34,6 +36,7 @@ SENTENCES: dict[int, str] = {
     MEMORY_TOO_SMALL: "no GPU of the node has as much memory as the pod declares",
     MEMORY_TAKEN: "no GPU of the node has as much memory free as the pod declares",
     UNCERTAIN: "the pod may be bound to another node already: waiting for that to be known",
+    PROMISED: "kvitej keeps a seat for the pod on another node, the one that it nominated",
 }
 
 NAMES: dict[int, str] = {
@@ -47,9 +50,10 @@ NAMES: dict[int, str] = {
     MEMORY_TOO_SMALL: "memory_too_small",
     MEMORY_TAKEN: "memory_taken",
     UNCERTAIN: "uncertain",
+    PROMISED: "promised",
 }
 
-UNRESOLVABLE = frozenset({LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, UNCERTAIN})
+UNRESOLVABLE = frozenset({LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, UNCERTAIN, PROMISED})
 
 
 def fragments() -> list[bytes]:

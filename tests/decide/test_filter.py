@@ -203,11 +203,14 @@ def test_what_no_eviction_can_mend_is_unresolvable() -> None:
         "memory_unknown",
         "memory_too_small",
         "uncertain",
+        "promised",
     }
 
 
 def test_fragments_and_masks_are_by_code() -> None:
-    assert [json.loads(fragment) for fragment in fragments()] == [SENTENCES.get(c, "") for c in range(10)]
+    assert [json.loads(fragment) for fragment in fragments()] == [
+        SENTENCES.get(c, "") for c in range(max(SENTENCES) + 1)
+    ]
     assert mask({LACKING, TAKEN}) == 2**LACKING + 2**TAKEN
     assert mask(set()) == 0
 

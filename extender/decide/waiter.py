@@ -1,0 +1,100 @@
+"""A pod that waits for a node, as the planner keeps it."""
+
+import math
+from dataclasses import dataclass
+
+from extender.cluster.seats import PREEMPTIBLE
+from extender.decide.instructions import Ref
+from extender.decide.room import Shape
+from extender.fairness.usage import wall_of
+from extender.wire.objects import Pod
+
+GATE = "kvitej.io/turn"
+"""The scheduling gate that the webhook adds and only the planner lifts."""
+NO_VICTIMS: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """Times are seconds of the planner's clock but `created`, which is wall time and orders the line.
+
+    `node` is that of its live claim, which ends at `until`; its gate is lifted once the `victims` are gone.
+    """
+
+    ref: Ref
+    pool: str | None
+    tenant: str
+    shape: Shape | None
+    """None: what it asks for cannot be read."""
+    priority: int
+    preemptible: bool
+    created: float
+    since: float
+    covered: bool = False
+    gated: bool = False
+    gates: tuple[str, ...] = ()
+    """Gates of others: it gets no seat until they are gone."""
+    nominated: str | None = None
+    """What its status said last."""
+    unschedulable: bool = False
+    """The scheduler has tried it and found no node."""
+    node: str | None = None
+    until: float = math.inf
+    victims: frozenset[str] = NO_VICTIMS
+    wrote: str | None = None
+    """The nomination that we wrote and have not ended."""
+    tries: int = 0
+    rests_until: float = 0.0
+    trouble: str = ""
+    """What its last try came to."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it belongs in line, unless it rests."""
+        return (
+            self.node is None and self.shape is not None and not self.gates and (self.gated or self.covered)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a pod's object says that may change while it waits."""
+
+    gated: bool
+    gates: tuple[str, ...]
+    nominated: str | None
+    unschedulable: bool
+
+
+def look_at(pod: Pod) -> Look:
+    names = [gate.name for gate in (pod.spec.scheduling_gates if pod.spec else None) or ()]
+    status = pod.status
+    return Look(
+        gated=GATE in names,
+        gates=tuple(name for name in names if name != GATE),
+        nominated=(status.nominated_node_name if status else None) or None,
+        unschedulable=any(
+            condition.type == "PodScheduled"
+            and condition.status == "False"
+            and condition.reason == "Unschedulable"
+            for condition in (status.conditions if status else None) or ()
+        ),
+    )
+
+
+def ref_of(pod: Pod) -> Ref:
+    metadata = pod.metadata
+    return Ref(metadata.namespace or "default", metadata.name, metadata.uid)
+
+
+def created_at(pod: Pod) -> float:
+    """Seconds of the wall clock; a pod that does not say when it came is the youngest."""
+    try:
+        return wall_of(pod.metadata.creation_timestamp or "")
+    except ValueError:
+        return math.inf
+
+
+def is_preemptible(pod: Pod) -> bool:
+    """Whether the pod says of itself that it may be evicted."""
+    return (pod.metadata.labels or {}).get(PREEMPTIBLE) == "true"
