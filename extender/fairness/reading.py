@@ -203,7 +203,7 @@ def _check_together(tenants: tuple[Tenant, ...]) -> None:
     for index, tenant in enumerate(tenants):
         if tenant.name in seen:
             raise PolicyError(
-                f"spec.tenants[{index}].name is {tenant.name!r} for the second time; rename one."
+                f"spec.tenants[{index}]: the name {tenant.name!r} is taken already; rename one."
             )
         seen.add(tenant.name)
     total = sum(tenant.least.part or 0.0 for tenant in tenants)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
-from extender.wire.policy import FairnessPolicy, FairnessPolicyList, PolicyStatus, TenantSpec, TenantStatus
+from extender.wire.policy import (
+    Autoscaling,
+    FairnessPolicy,
+    FairnessPolicyList,
+    LabelSelector,
+    Namespaces,
+    PolicyCondition,
+    PolicySpec,
+    PolicyStatus,
+    Reclaim,
+    TenantSpec,
+    TenantStatus,
+)
 
 
 def test_every_field_of_a_policy_is_read_under_its_name_on_the_wire() -> None:
@@ -82,3 +96,22 @@ def test_a_list_has_its_policies() -> None:
     body = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}}]}'
     found = msgspec.json.decode(body, type=FairnessPolicyList)
     assert [each.metadata.name for each in found.items or ()] == ["a"]
+
+
+def test_the_crd_has_the_fields_of_these_structs_and_no_others() -> None:
+    crd = Path(__file__).parents[2] / "scheduler-config" / "crd-fairnesspolicies.yaml"
+    root = yaml.safe_load(crd.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    spec, status = root["spec"]["properties"], root["status"]["properties"]
+    tenant = spec["tenants"]["items"]["properties"]
+    for properties, struct in (
+        (spec, PolicySpec),
+        (spec["autoscaling"]["properties"], Autoscaling),
+        (spec["reclaim"]["properties"], Reclaim),
+        (tenant, TenantSpec),
+        (tenant["namespaces"]["properties"], Namespaces),
+        (tenant["namespaces"]["properties"]["selector"]["properties"], LabelSelector),
+        (status, PolicyStatus),
+        (status["conditions"]["items"]["properties"], PolicyCondition),
+        (status["tenants"]["items"]["properties"], TenantStatus),
+    ):
+        assert set(properties) == set(struct.__struct_encode_fields__)
