@@ -147,6 +147,9 @@ class Cluster(RuleBasedStateMachine):
             if self.pods[uid].sits and uid not in known:
                 known[uid] = replace(self.pods[uid], spoilt=False)
         for other in (*self.writes, *self.lost):
+            told = self.told_pods.get(other.uid)
+            if told is not None and (told.over or not told.alive):
+                continue  # kvitej knows that this write can't land any more
             known.setdefault(other.uid, replace(self.pods[other.uid], at=other.at, record=other.record))
         known.pop(write.uid, None)
         others = [sitting(pod) for pod in known.values() if pod.at == write.at]
