@@ -16,7 +16,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decide.holds import Hold
 from extender.decide.room import Shape
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO, Entry, Ledger
-from extender.fairness.line import Line
+from extender.fairness.line import Line, Stand
 from extender.fairness.policy import Place, Policy, Tenant
 from extender.fairness.reading import Policies
 from extender.fairness.usage import Usage
@@ -33,6 +33,8 @@ class Pool:
     pending: set[str] = field(default_factory=set)
     asked: dict[str, float] = field(default_factory=dict)
     """When each tenant was last told that no reclaim would help it."""
+    owed: dict[str, Stand] = field(default_factory=dict)
+    """Who of each tenant has waited for quota so long that nobody behind him may have any."""
     nodes: int = 0
 
 
@@ -44,6 +46,7 @@ class Pools:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._nodes: dict[str, tuple[Pool | None, int]] = {}
         self._booked: dict[str, Pool] = {}
+        self._tenants: dict[tuple[str, str], Tenant | None] = {}
         self.guests: Line[Shape] = Line()
         self.by_name: dict[str, Pool] = {}
         self.follow(policies, now)
@@ -54,6 +57,7 @@ class Pools:
         self.policies = policies
         self._nodes.clear()
         self._booked.clear()
+        self._tenants.clear()
         self.guests = Line()
         self.by_name = {}
         for policy in policies.all:
@@ -72,6 +76,7 @@ class Pools:
             self._labels[name] = labels
         else:
             self._labels.pop(name, None)
+        self._tenants.clear()
         return (had or {}) != (labels or {}) and any(
             tenant.selector is not None for policy in self.policies.all for tenant in policy.tenants
         )
@@ -99,6 +104,10 @@ class Pools:
         if pool is not None:
             pool.nodes -= 1
             pool.ledger.capacity -= amount
+
+    def of(self, name: str | None) -> Pool | None:
+        """The pool of that name, None for none or one that is gone."""
+        return self.by_name.get(name) if name is not None else None
 
     def of_node(self, name: str) -> Pool | None:
         return self._nodes.get(name, (None, 0))[0]
@@ -137,11 +146,13 @@ class Pools:
 
     def tenant_in(self, policy: Policy, namespace: str) -> Tenant | None:
         """The namespace's tenant under that policy, whatever the pod's scheduler."""
-        labels = self._labels.get(namespace, {})
-        for tenant in sorted(policy.tenants, key=lambda tenant: tenant.name):
-            if tenant.has(namespace, labels):
-                return tenant
-        return policy.tenant(policy.default) if policy.default is not None else None
+        key = (policy.name, namespace)
+        if key not in self._tenants:
+            labels = self._labels.get(namespace, {})
+            having = [tenant for tenant in policy.tenants if tenant.has(namespace, labels)]
+            default = policy.tenant(policy.default) if policy.default is not None else None
+            self._tenants[key] = min(having, key=lambda tenant: tenant.name, default=default)
+        return self._tenants[key]
 
     def check(self, snapshot: Snapshot) -> None:
         """Recompute every charge from the seats; AssertionError names what differs."""

@@ -5,7 +5,7 @@ and not nodes × shapes. Besides the GPUs this looks at what the scheduler will 
 affinity, CPU and memory; and at what it refused before, which is kept for a while.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,12 +16,12 @@ from extender.cluster.eligibility import Constraints, admits, depends_on_name
 from extender.cluster.inventory import Inventory
 from extender.cluster.request import Request
 from extender.cluster.snapshot import Snapshot
-from extender.decide.place import place
+from extender.decide.place import fits, place
 
 NEVER = (LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL)
 """Codes of rows that the request would not fit even if they were empty."""
 _MOST_LOGGED = 8192
-_FEW = 64
+_FEW, _MANY = 16, 256
 _ALL = -1
 
 Rows = NDArray[np.int32]
@@ -52,6 +52,10 @@ class Shape:
     refused: dict[str, float] = field(default_factory=dict)
     """Nodes that the scheduler refused, until when they are left alone."""
 
+    def untry(self) -> None:
+        """Forget that it fitted nowhere."""
+        self.tried = _ALL
+
 
 class Room:
     """Follows the book's rows; `pool_of` names the pool of each node, None for none."""
@@ -63,6 +67,7 @@ class Room:
         self._versions = np.empty(0, np.int64)
         self._log: list[int] = []
         self._first = 0
+        self._recent: tuple[tuple[int, int], Rows] = ((0, 0), np.empty(0, np.int32))
         self._eligible: dict[tuple[str | None, Constraints], Eligible] = {}
         self._shapes: dict[tuple[str | None, Constraints, Request], Shape] = {}
 
@@ -171,37 +176,54 @@ class Room:
 
     # asking
 
-    def find(self, snapshot: Snapshot, shape: Shape, barred: Iterable[int]) -> int | None:
-        """The best row for one pod of the shape but the `barred`; None: it fits on none, till a row changes."""
+    def is_open(self, snapshot: Snapshot, shape: Shape, barred: Collection[int]) -> bool:
+        """Whether one pod of the shape may fit on a row but the `barred`: not asked again till a row changes."""
+        if self._first + len(self._log) - shape.tried > _MANY:
+            return True
         rows = self._untried(shape)
-        if len(rows):
+        if len(rows) > _FEW or self._fitting(snapshot, shape, rows, barred):
+            return True
+        shape.tried = self._first + len(self._log)
+        return False
+
+    def find(self, snapshot: Snapshot, shape: Shape, barred: Collection[int]) -> int | None:
+        """The best row for one pod of the shape but the `barred`; None: it fits on none till a row changes."""
+        rows = self._untried(shape)
+        if len(rows) > _FEW:
             rows = rows[self._feeds(snapshot, shape.request, rows)]
-            out = {*barred, *(self._rows.get(node, -1) for node in shape.refused)}
-            if out and len(rows):
-                rows = rows[~np.isin(rows, list(out))]
-            if len(rows) and (len(rows) > _FEW or self._any_fits(snapshot, shape.request, rows)):
-                kept = place(snapshot, shape.request, rows, 1).kept
-                if len(kept):
-                    return int(kept[0])
+            out = [*barred, *(self._rows.get(node, -1) for node in shape.refused)]
+            rows = rows[~np.isin(rows, out)] if out else rows
+        else:
+            rows = np.array(self._fitting(snapshot, shape, rows, barred), np.int32)
+        if len(rows) == 1 and self.fits(snapshot, shape, int(rows[0])):
+            return int(rows[0])
+        if len(rows) > 1:
+            kept = place(snapshot, shape.request, rows, 1).kept
+            if len(kept):
+                return int(kept[0])
         shape.tried = self._first + len(self._log)
         return None
 
-    @staticmethod
-    def _any_fits(snapshot: Snapshot, request: Request, rows: Rows) -> bool:
-        """Spares the judgement of all rows when few have changed and none of them fits."""
-        ask = snapshot.ask(request)
-        return ask is not None and bool(fit(snapshot.table, rows, ask).min() <= CONTENDED)
+    def _fitting(self, snapshot: Snapshot, shape: Shape, rows: Rows, barred: Collection[int]) -> list[int]:
+        return [row for row in rows.tolist() if row not in barred and self.fits(snapshot, shape, row)]
 
     def fits(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
         """Whether one pod of the shape fits on that row now."""
-        rows = np.array([row], np.int32)
-        ask = snapshot.ask(shape.request)
-        return (
-            ask is not None
-            and self.allows(shape, row)
-            and bool(self._feeds(snapshot, shape.request, rows)[0])
-            and int(fit(snapshot.table, rows, ask)[0]) <= CONTENDED
-        )
+        columns, request = snapshot.columns, shape.request
+        if (
+            not self.allows(shape, row)
+            or columns.cpu[row] - columns.cpu_used[row] < request.cpu
+            or columns.ram[row] - columns.ram_used[row] < request.memory
+        ):
+            return False
+        ask = snapshot.ask(request)
+        return ask is not None and fits(snapshot.table, row, ask) <= CONTENDED
+
+    def rows_but(self, shape: Shape, nodes: Collection[str | None]) -> Rows:
+        """The rows that such pods may use, without those of some nodes and those that the scheduler refused."""
+        out = [self._rows[node] for node in (*nodes, *shape.refused) if node in self._rows]
+        rows = shape.eligible.all()
+        return rows[~np.isin(rows, out)] if out else rows
 
     def allows(self, shape: Shape, row: int) -> bool:
         """Whether the row is one of the pool that admits such pods and was not refused."""
@@ -211,11 +233,11 @@ class Room:
     def _untried(self, shape: Shape) -> Rows:
         if shape.tried < self._first:
             return shape.eligible.all()
-        changed = self._log[shape.tried - self._first :]
-        if not changed:
-            return np.empty(0, np.int32)
-        rows = np.array(sorted(set(changed)), np.int32)
-        return rows[shape.eligible.mask[rows]]
+        key = (shape.tried, self._first + len(self._log))
+        if self._recent[0] != key:
+            changed = np.unique(np.array(self._log[shape.tried - self._first :], np.int32))
+            self._recent = (key, changed)
+        return self._recent[1][shape.eligible.mask[self._recent[1]]]
 
     @staticmethod
     def _feeds(snapshot: Snapshot, request: Request, rows: Rows) -> NDArray[np.bool_]:

@@ -6,12 +6,30 @@ from dataclasses import dataclass
 from extender.cluster.seats import PREEMPTIBLE
 from extender.decide.instructions import Ref
 from extender.decide.room import Shape
+from extender.fairness.ledger import FREE_FOR_ALL
 from extender.fairness.usage import wall_of
 from extender.wire.objects import Pod
 
 GATE = "kvitej.io/turn"
 """The scheduling gate that the webhook adds and only the planner lifts."""
 NO_VICTIMS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a pod's object says that may change while it waits.
+
+    `gates` are those of others: it gets no seat until they are gone. `unschedulable`: the scheduler has tried it and
+    found no node.
+    """
+
+    gated: bool
+    gates: tuple[str, ...]
+    nominated: str | None
+    unschedulable: bool
+
+
+UNSEEN = Look(False, (), None, False)
 
 
 @dataclass(slots=True, eq=False)
@@ -22,22 +40,16 @@ class Waiter:
     """
 
     ref: Ref
-    pool: str | None
-    tenant: str
-    shape: Shape | None
-    """None: what it asks for cannot be read."""
-    priority: int
-    preemptible: bool
     created: float
     since: float
+    pool: str | None = None
+    tenant: str = FREE_FOR_ALL
+    shape: Shape | None = None
+    """None: what it asks for cannot be read."""
+    priority: int = 0
+    preemptible: bool = False
     covered: bool = False
-    gated: bool = False
-    gates: tuple[str, ...] = ()
-    """Gates of others: it gets no seat until they are gone."""
-    nominated: str | None = None
-    """What its status said last."""
-    unschedulable: bool = False
-    """The scheduler has tried it and found no node."""
+    look: Look = UNSEEN
     node: str | None = None
     until: float = math.inf
     victims: frozenset[str] = NO_VICTIMS
@@ -49,21 +61,42 @@ class Waiter:
     """What its last try came to."""
 
     @property
+    def standing(self) -> tuple[str | None, str, Shape | None, int, bool]:
+        """What decides where in which line it belongs."""
+        return self.pool, self.tenant, self.shape, self.priority, self.preemptible
+
+    @property
+    def gated(self) -> bool:
+        return self.look.gated
+
+    @property
+    def nominated(self) -> str | None:
+        return self.look.nominated
+
+    @property
     def stands(self) -> bool:
         """Whether it belongs in line, unless it rests."""
         return (
-            self.node is None and self.shape is not None and not self.gates and (self.gated or self.covered)
+            self.node is None
+            and self.shape is not None
+            and not self.look.gates
+            and (self.look.gated or self.covered)
         )
 
+    def is_refused_by(self, look: Look) -> bool:
+        """Whether this look, the first after the last one, says that the scheduler has refused its claim's node.
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a pod's object says that may change while it waits."""
-
-    gated: bool
-    gates: tuple[str, ...]
-    nominated: str | None
-    unschedulable: bool
+        A pod that was refused before looks so until it is tried again: then only its nomination tells, which the
+        scheduler clears.
+        """
+        cleared = self.look.nominated == self.node and look.nominated is None
+        return (
+            self.node is not None
+            and not self.victims
+            and look.unschedulable
+            and not look.gated
+            and (cleared or not self.look.unschedulable)
+        )
 
 
 def look_at(pod: Pod) -> Look:

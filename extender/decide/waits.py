@@ -69,8 +69,8 @@ def explain_wait(
             )
         told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
         return _out(Reason.SCHEDULER, waiter, told)
-    if waiter.gates:
-        told = f"It gets no seat while others gate it: {', '.join(waiter.gates)}."
+    if waiter.look.gates:
+        told = f"It gets no seat while others gate it: {', '.join(waiter.look.gates)}."
         return _out(Reason.GATES, waiter, told)
     if rests:
         seconds = max(0.0, waiter.rests_until - now)

@@ -53,7 +53,6 @@ class Ledger:
     """Amounts are millionths of a GPU; `follow` and `entitle` are to be called when what they take has changed."""
 
     def __init__(self, policy: Policy, usage: Usage) -> None:
-        self.capacity = 0
         self.usage = usage
         self.entries: dict[str, Entry] = {}
         self.entitlements: dict[str, float] = {}
@@ -62,6 +61,9 @@ class Ledger:
         self.policy = policy
         self._tenants: dict[str, Tenant] = {}
         self._order: dict[str, int] = {}
+        self._capacity = 0
+        self._limits: dict[str, tuple[int, int]] = {}
+        self._kept = 0
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
@@ -69,6 +71,31 @@ class Ledger:
         self.policy = policy
         self._tenants = {tenant.name: tenant for tenant in policy.tenants}
         self._order = {tenant.name: position for position, tenant in enumerate(policy.tenants)}
+        self._relimit()
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, amount: int) -> None:
+        self._capacity = amount
+        self._relimit()
+
+    def _relimit(self) -> None:
+        gpus = self._capacity / MICRO
+        self._limits = {
+            name: (
+                round(tenant.least.of(gpus) * MICRO),
+                self._capacity if tenant.most is None else round(tenant.most.of(gpus) * MICRO),
+            )
+            for name, tenant in self._tenants.items()
+        }
+        self._kept = sum(map(self._keeps, self._limits.keys() | self._accounts.keys()))
+
+    def _keeps(self, tenant: str) -> int:
+        """What nobody else can count on: the tenant's minimum, or what can't be taken from it if that is more."""
+        return max(self.least(tenant), self.account(tenant).lasting)
 
     def book(self, uid: str, entry: Entry | None, now: float) -> bool:
         """From now on this is the pod's charge, None for nothing; tells whether that is news."""
@@ -77,7 +104,9 @@ class Ledger:
             return False
         for old, sign in ((had, -1), (entry, 1)):
             if old is not None:
+                self._kept -= self._keeps(old.tenant)
                 self._add(old, sign)
+                self._kept += self._keeps(old.tenant)
         if entry is None:
             del self.entries[uid]
         else:
@@ -114,14 +143,10 @@ class Ledger:
         return self._pinned.get(node, 0)
 
     def least(self, tenant: str) -> int:
-        found = self._tenants.get(tenant)
-        return round(found.least.of(self.capacity / MICRO) * MICRO) if found else 0
+        return self._limits[tenant][0] if tenant in self._limits else 0
 
     def most(self, tenant: str) -> int:
-        found = self._tenants.get(tenant)
-        if found is None or found.most is None:
-            return self.capacity
-        return round(found.most.of(self.capacity / MICRO) * MICRO)
+        return self._limits[tenant][1] if tenant in self._limits else self._capacity
 
     def entitle(self, waiting: Mapping[str, int], now: float) -> None:
         """Divide the pool among those who use it or wait for it."""
@@ -177,17 +202,16 @@ class Ledger:
         most = self.most(tenant)
         if preemptible:
             return most
-        spare = self.capacity
-        for other in self._tenants.keys() | self._accounts.keys():
-            if other != tenant:
-                spare -= max(self.least(other), self.account(other).lasting)
+        spare = self._capacity - self._kept + self._keeps(tenant)
         return min(most, max(self.least(tenant), spare))
 
     def check(self) -> None:
         """Recompute the totals from the entries; AssertionError names what differs."""
         fresh = Ledger(self.policy, Usage(dict.fromkeys(self._tenants, 1.0), 0.0))
+        fresh.capacity = self._capacity
         for uid, entry in self.entries.items():
             fresh.book(uid, entry, 0.0)
         for tenant in self._accounts.keys() | fresh._accounts.keys():
             assert self.account(tenant) == fresh.account(tenant), f"the account of tenant {tenant!r} is off"
+        assert self._kept == fresh._kept, "what is kept for minima is off"
         assert self._pinned == fresh._pinned, "what can't be evicted is off"

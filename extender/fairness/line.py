@@ -49,6 +49,7 @@ class Line(Generic[S]):
         self._groups: dict[str, dict[tuple[S, int, bool], Group[S]]] = {}
         self._at: dict[str, tuple[Group[S], float]] = {}
         self._units: dict[str, int] = {}
+        self._by_shape: dict[S, list[Group[S]]] = {}
 
     def __len__(self) -> int:
         return len(self._at)
@@ -67,6 +68,7 @@ class Line(Generic[S]):
         group = groups.get(key)
         if group is None:
             group = groups[key] = Group(tenant, shape, priority, preemptible, units)
+            self._by_shape.setdefault(shape, []).append(group)
         insort(group.pods, (created, uid))
         self._at[uid] = (group, created)
         self._units[tenant] = self._units.get(tenant, 0) + group.units
@@ -82,6 +84,10 @@ class Line(Generic[S]):
         if not group.pods:
             groups = self._groups[group.tenant]
             del groups[group.shape, group.priority, group.preemptible]
+            alike = self._by_shape[group.shape]
+            alike.remove(group)
+            if not alike:
+                del self._by_shape[group.shape]
             if not groups:
                 del self._groups[group.tenant], self._units[group.tenant]
         return group
@@ -102,6 +108,14 @@ class Line(Generic[S]):
 
     def groups(self, tenant: str) -> list[Group[S]]:
         return list(self._groups.get(tenant, {}).values())
+
+    def shapes(self) -> list[S]:
+        """Those that pods in line have."""
+        return list(self._by_shape)
+
+    def alike(self, shape: S) -> list[Group[S]]:
+        """The groups of one shape."""
+        return list(self._by_shape.get(shape, ()))
 
     def all_groups(self) -> Iterator[Group[S]]:
         for groups in self._groups.values():
