@@ -68,6 +68,23 @@ class Nudged:
 
 
 @dataclass(frozen=True, slots=True)
+class Promised:
+    """The planner claims the seat for a waiting pod, in place of an earlier claim of its own if there is one."""
+
+    pod: Pod
+    node: str
+    devices: str
+    """The value of the annotation `kvitej.io/devices` that its Binding is to carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The planner's claim ends without a Bind; a seat that is more than claimed stays."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """Bind is about to write: the seat is taken from now on."""
 
@@ -109,4 +126,17 @@ class Elapsed:
     now: float
 
 
-Event = NodeSeen | NodeGone | PodSeen | PodGone | Claimed | Unclaimed | Nudged | Reserved | Settled | Elapsed
+Event = (
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | Claimed
+    | Unclaimed
+    | Nudged
+    | Promised
+    | Withdrawn
+    | Reserved
+    | Settled
+    | Elapsed
+)

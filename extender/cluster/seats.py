@@ -1,4 +1,4 @@
-"""Seats: one record per pod UID, claim → reserved → bound, and how a seat weighs on its node's columns.
+"""Seats: one record per pod UID, claimed → reserved → bound, and how a seat weighs on its node's columns.
 
 `charge` is the only writer of the `used` columns and `hold` of the `soft` ones, each with a sign, so that what was
 added is exactly what is taken away.
@@ -25,6 +25,8 @@ MOST_INSTANCES = 1024
 
 
 class Phase(Enum):
+    CLAIMED = "claimed"
+    """The planner promised it: nobody else may have it, and the pod may go nowhere else."""
     RESERVED = "reserved"
     """Bind is writing."""
     UNCERTAIN = "uncertain"
@@ -53,6 +55,8 @@ class Seat:
     slices: tuple[Slice, ...] = ()
     """Where its instances weigh on cards that are cut on demand; `misplaced` more have no place."""
     misplaced: int = 0
+    preemptible: bool = False
+    """The pod says of itself that it may be evicted."""
 
     @property
     def declared(self) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from _core import Ask, Demand, NameIndex, Table
+from extender.cluster.columns import Columns
 from extender.cluster.inventory import Inventory
 from extender.cluster.judgements import Judgement
 from extender.cluster.request import Request
@@ -26,9 +27,13 @@ class Waiting:
 # Not frozen: one is made for each decision, and a frozen one takes longer to make.
 @dataclass(slots=True)
 class Snapshot:
-    """Rows of `table` are nodes; `index` names them. `generation` counts events, `room` those that made room."""
+    """Rows of `table` are nodes; `index` names them; `columns` says more of them than the kernels read.
+
+    `generation` counts events, `room` those that made room.
+    """
 
     table: Table
+    columns: Columns
     index: NameIndex
     inventories: Mapping[str, Inventory]
     ids: Mapping[str, int]

@@ -25,9 +25,11 @@ from extender.cluster.events import (
     Outcome,
     PodGone,
     PodSeen,
+    Promised,
     Reserved,
     Settled,
     Unclaimed,
+    Withdrawn,
 )
 from extender.cluster.geometry import by_size
 from extender.cluster.hardware import UNKNOWN, Kinds
@@ -56,6 +58,7 @@ from extender.cluster.seats import (
 )
 from extender.cluster.snapshot import Snapshot, Waiting
 from extender.wire.devices import ANNOTATION
+from extender.wire.marks import PREEMPTIBLE
 from extender.wire.objects import Pod
 from extender.wire.topo import TopoError
 
@@ -94,6 +97,7 @@ class ClusterState:
         """The book as of now, for one synchronous decision; not to be kept across an `apply`."""
         return Snapshot(
             table=self._columns.table,
+            columns=self._columns,
             index=self._index,
             inventories=self._inventories,
             ids=self._ids,
@@ -131,6 +135,12 @@ class ClusterState:
                 for uid in uids:
                     if uid in self._waiting:
                         self._waiting[uid].nudged = self._room
+            case Promised(pod, node, devices):
+                self._promise(pod, node, devices)
+            case Withdrawn(uid):
+                seat = self._seats.get(uid)
+                if seat is not None and seat.phase is Phase.CLAIMED:
+                    self._leave(seat)
             case Reserved(pod, node, devices):
                 self._reserve(pod, node, devices)
             case Settled(uid, outcome):
@@ -278,17 +288,33 @@ class ClusterState:
             if seat.request.devices or seat.fault:
                 self._room += 1
 
+    def _promise(self, pod: Pod, node: str, devices: str) -> None:
+        uid = pod.metadata.uid
+        self._drop_claim(uid)
+        had = self._seats.get(uid)
+        if had is not None:
+            if had.phase is not Phase.CLAIMED:
+                raise ValueError(
+                    f"pod {pod.metadata.name} has a seat on {had.node} ({had.phase.value}): "
+                    f"it can't be promised one on {node}"
+                )
+            self._leave(had)
+        self._take(_seat(pod, node, Phase.CLAIMED, devices, ""))
+
     def _reserve(self, pod: Pod, node: str, devices: str | None) -> None:
         uid = pod.metadata.uid
         self._drop_claim(uid)
+        seat = _seat(pod, node, Phase.RESERVED, devices, "")
         had = self._seats.get(uid)
         if had is not None:
             if had.phase is Phase.BOUND:
                 raise ValueError(
                     f"pod {pod.metadata.name} is bound to {had.node}: it can't be reserved again"
                 )
+            if had.phase is Phase.CLAIMED and had.is_like(seat):
+                had.phase = Phase.RESERVED
+                return
             self._leave(had)
-        seat = _seat(pod, node, Phase.RESERVED, devices, "")
         if had is None and uid not in self._waiting:
             self._observe(seat.request)
         self._take(seat)
@@ -511,4 +537,5 @@ def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> 
         record=record if request.devices else None,
         fault=fault,
         memory_unknown=memory_unknown,
+        preemptible=(metadata.labels or {}).get(PREEMPTIBLE) == "true",
     )

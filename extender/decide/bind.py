@@ -1,13 +1,14 @@
 """Bind, the last door: is the seat really free, now? A seat with its cards, or a veto with its reason."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from _core import CONTENDED, LACKING
 from extender.cluster.assignment import record
 from extender.cluster.request import Request
-from extender.cluster.seats import Phase
+from extender.cluster.seats import Phase, Seat
 from extender.cluster.snapshot import Snapshot
-from extender.decide.place import cards_for, fits, fits_without
+from extender.decide.place import cards_for, fits, fits_without, table_without
 from extender.decide.reasons import SENTENCES
 from extender.wire.devices import encode
 
@@ -37,7 +38,7 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
     """
     seat = snapshot.seats.get(uid)
     if seat is not None and seat.node != node:
-        return Veto(f"the pod {_held(seat.phase)} {seat.node}, so it can't go to {node}")
+        return Veto(f"the pod {_HELD[seat.phase]} {seat.node}, so it can't go to {node}")
     if seat is not None and seat.phase is Phase.BOUND:
         return AlreadyBound()
     if seat is not None and seat.phase is Phase.RESERVED:
@@ -50,7 +51,7 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
     ask = snapshot.ask(request)
     if seat is not None:
         if ask is None or seat.cards is None or not fits_without(snapshot, ask, node, [seat]):
-            return Veto(f"the pod may be bound already to {node}, which has changed since")
+            return Veto(f"the pod {_HELD[seat.phase]} {node}, which has changed since")
         return Granted(seat.record)
     if ask is None:
         return Veto(f"{SENTENCES[LACKING]}: {describe(request)} on {node}")
@@ -69,5 +70,22 @@ def describe(request: Request) -> str:
     return ", ".join(asks) or "nothing"
 
 
-def _held(phase: Phase) -> str:
-    return "is bound to" if phase is Phase.BOUND else "may be bound already to"
+def devices_without(snapshot: Snapshot, request: Request, node: str, leaving: Iterable[Seat]) -> str | None:
+    """The annotation's value for a seat on the node once these are gone; None: it would not fit even then."""
+    ask = snapshot.ask(request)
+    row = snapshot.index.get(node)
+    if ask is None or row < 0:
+        return None
+    table = table_without(snapshot, node, leaving)
+    if fits(table, 0, ask) > CONTENDED:
+        return None
+    cards = cards_for(snapshot, table, 0, ask, soft=False)
+    return encode(record(request, snapshot.inventories[node], cards))
+
+
+_HELD = {
+    Phase.CLAIMED: "has a seat kept on",
+    Phase.RESERVED: "is being bound to",
+    Phase.UNCERTAIN: "may be bound already to",
+    Phase.BOUND: "is bound to",
+}

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from _core import FITS
 from extender.cluster.request import Request
+from extender.cluster.seats import Phase
 from extender.cluster.snapshot import Snapshot
 from extender.decide.place import Placement, place
-from extender.decide.reasons import UNCERTAIN
+from extender.decide.reasons import PROMISED, UNCERTAIN
 
 
 def filter_nodes(
@@ -22,5 +23,6 @@ def filter_nodes(
     if seat is None:
         return place(snapshot, request, rows, keep)
     here = rows == snapshot.index.get(seat.node)
-    codes = np.where(here, FITS, UNCERTAIN).astype(np.int8)
+    elsewhere = PROMISED if seat.phase is Phase.CLAIMED else UNCERTAIN
+    codes = np.where(here, FITS, elsewhere).astype(np.int8)
     return Placement(rows, codes, np.zeros(len(rows)), np.flatnonzero(here).astype(np.int32))

@@ -53,12 +53,17 @@ def fits(table: Table, row: int, ask: Ask) -> int:
 
 
 def fits_without(snapshot: Snapshot, ask: Ask, node: str, leaving: Iterable[Seat]) -> bool:
-    """What-if: would the pod fit on a copy of the node's row from which these seats are gone?"""
+    """What-if: would the pod fit on the node if these seats were gone?"""
+    return fits(table_without(snapshot, node, leaving), 0, ask) <= CONTENDED
+
+
+def table_without(snapshot: Snapshot, node: str, leaving: Iterable[Seat]) -> Table:
+    """A copy of the node's row, as row 0, from which these seats are gone."""
     copy = snapshot.table.copy_row(snapshot.index.get(node))
     for leaver in leaving:
         if leaver.request.devices:
             charge_devices(copy, 0, snapshot.inventories[node], leaver, snapshot.ids, -1)
-    return fits(copy, 0, ask) <= CONTENDED
+    return copy
 
 
 def cards_for(snapshot: Snapshot, table: Table, row: int, ask: Ask, *, soft: bool) -> Cards:

@@ -27,6 +27,8 @@ from _core import (
 
 UNCERTAIN = 12
 """Not a kernel's code: the pod has a seat on another node, whose Binding may or may not have been written."""
+PROMISED = UNCERTAIN + 1
+"""The same: the planner keeps a seat for the pod on another node."""
 
 SENTENCES: dict[int, str] = {
     UNKNOWN: "kvitej does not know this node yet",
@@ -40,6 +42,7 @@ SENTENCES: dict[int, str] = {
     LINKS_TOO_SLOW: "the node's GPUs are not linked as well as the pod requires",
     LINKS_TAKEN: "the node's free GPUs are not linked as well as the pod requires",
     UNCERTAIN: "the pod may be bound to another node already: waiting for that to be known",
+    PROMISED: "kvitej keeps a seat for the pod on another node, the one that it nominated",
 }
 
 NAMES: dict[int, str] = {
@@ -56,10 +59,11 @@ NAMES: dict[int, str] = {
     LINKS_TOO_SLOW: "links_too_slow",
     LINKS_TAKEN: "links_taken",
     UNCERTAIN: "uncertain",
+    PROMISED: "promised",
 }
 
 UNRESOLVABLE = frozenset(
-    {LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, LINKS_UNKNOWN, LINKS_TOO_SLOW, UNCERTAIN}
+    {LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, LINKS_UNKNOWN, LINKS_TOO_SLOW, UNCERTAIN, PROMISED}
 )
 
 

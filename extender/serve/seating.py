@@ -93,7 +93,8 @@ class SeatDoor:
             case AlreadyBound():
                 return "bound", ""
             case Granted(devices):
-                again = args.uid in snapshot.seats
+                held = snapshot.seats.get(args.uid)
+                again = held is not None and held.phase is Phase.UNCERTAIN
                 self._book.apply(Reserved(pod, args.node, devices))
                 return await self._write(args, {} if devices is None else {ANNOTATION: devices}, again)
 

@@ -156,7 +156,7 @@ def test_binding_is_idempotent_and_never_moves_a_pod() -> None:
     asking = pod("p", {GPU: "1"})
     state.apply(Reserved(asking, "n0", record_of(gpu=(0,))))
     assert "is being bound to n0 already" in reason(state, asking, "n0")
-    assert "may be bound already to n0, so it can't go to n1" in reason(state, asking, "n1")
+    assert "is being bound to n0, so it can't go to n1" in reason(state, asking, "n1")
     state.apply(Settled("uid-p", Outcome.BOUND))
     assert decide(state, asking, "n0") == AlreadyBound()
     assert "is bound to n0, so it can't go to n1" in reason(state, asking, "n1")

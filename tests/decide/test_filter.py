@@ -208,11 +208,14 @@ def test_what_no_eviction_can_mend_is_unresolvable() -> None:
         "links_unknown",
         "links_too_slow",
         "uncertain",
+        "promised",
     }
 
 
 def test_fragments_and_masks_are_by_code() -> None:
-    assert [json.loads(fragment) for fragment in fragments()] == [SENTENCES.get(c, "") for c in range(13)]
+    assert [json.loads(fragment) for fragment in fragments()] == [
+        SENTENCES.get(c, "") for c in range(max(SENTENCES) + 1)
+    ]
     assert mask({LACKING, TAKEN}) == 2**LACKING + 2**TAKEN
     assert mask(set()) == 0
 

@@ -1,0 +1,105 @@
+"""Holds: a node is kept free for a job of several GPUs that has waited long, so that small jobs don't starve it.
+
+The node is the one with the fewest GPUs still to be freed that the job fits once they are; what nobody may evict does
+not count as to be freed. Nothing else is placed there until the job sits or the hold moves (measured: jobs of 8 GPUs
+wait a fifth as long, and more GPUs are in use).
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _core import fit
+from extender.cluster.request import GPU, Request
+from extender.cluster.seats import Seat
+from extender.cluster.snapshot import Snapshot
+from extender.decide.place import fits_without
+from extender.decide.room import NEVER, Room, Shape
+
+PART = 0.025
+"""Of a pool's nodes may be held at once, but one always may: beyond, small jobs pay and big ones gain nothing."""
+_TRIED = 32
+"""Nodes looked at closely for one hold."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """`missing` GPUs are still to be freed; `gained` is when one last was, or when the hold began."""
+
+    uid: str
+    node: str
+    row: int
+    missing: int
+    gained: float
+
+
+def most_holds(nodes: int) -> int:
+    """How many nodes of a pool of that many may be held at once."""
+    return max(1, int(PART * nodes))
+
+
+def is_big(request: Request) -> bool:
+    return request.count(GPU) >= 2
+
+
+def missing(snapshot: Snapshot, request: Request, row: int) -> int:
+    """GPUs that have to be freed on the row before the request fits."""
+    return max(0, request.count(GPU) - int(_free(snapshot, np.array([row], np.int32))[0]))
+
+
+def node_to_hold(
+    snapshot: Snapshot,
+    room: Room,
+    shape: Shape,
+    barred: Collection[int],
+    leaves: Callable[[Seat], bool],
+    pinned: Callable[[str], int],
+) -> tuple[int, int] | None:
+    """(row, GPUs still to be freed) of the best node to hold, None if there is none.
+
+    `leaves` tells which seats may be counted on to leave, `pinned` how many GPUs of a node the others have.
+    """
+    request = shape.request
+    rows = shape.eligible.all()
+    ask = snapshot.ask(request)
+    if ask is None or not len(rows):
+        return None
+    rows = rows[~np.isin(rows, list(barred))] if barred else rows
+    columns = snapshot.columns
+    rows = rows[(columns.cpu[rows] >= request.cpu) & (columns.ram[rows] >= request.memory)]
+    rows = rows[~np.isin(fit(snapshot.table, rows, ask), NEVER)]
+    lacking = np.maximum(0, request.count(GPU) - _free(snapshot, rows))
+    tried = 0
+    for position in np.lexsort((columns.order[rows], lacking)).tolist():
+        row = int(rows[position])
+        node = snapshot.index.name(row)
+        if int(columns.cards[row]) - pinned(node) < request.count(GPU) or not room.allows(shape, row):
+            continue
+        if holds_without(snapshot, request, node, leaves):
+            return row, int(lacking[position])
+        tried += 1
+        if tried == _TRIED:
+            return None
+    return None
+
+
+def holds_without(snapshot: Snapshot, request: Request, node: str, leaves: Callable[[Seat], bool]) -> bool:
+    """Whether the node has the GPUs, CPU and memory once all seats that may leave are gone."""
+    ask = snapshot.ask(request)
+    row = snapshot.index.get(node)
+    if ask is None or row < 0:
+        return False
+    leaving = [seat for seat in snapshot.seats_by_node.get(node, {}).values() if leaves(seat)]
+    columns = snapshot.columns
+    cpu = int(columns.cpu[row] - columns.cpu_used[row]) + sum(seat.request.cpu for seat in leaving)
+    ram = int(columns.ram[row] - columns.ram_used[row]) + sum(seat.request.memory for seat in leaving)
+    return cpu >= request.cpu and ram >= request.memory and fits_without(snapshot, ask, node, leaving)
+
+
+def _free(snapshot: Snapshot, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Whole GPUs of each row that nobody has."""
+    columns = snapshot.columns
+    busy = ((columns.exclusive[rows] > 0) | (columns.shares[rows] > 0)).sum(axis=1)
+    return np.asarray(columns.cards[rows] - busy - columns.opaque[rows], np.int64)

@@ -1,0 +1,387 @@
+"""Whose turn it is: who of a pool's line gets a seat now, what is held for big jobs, and who is asked to make room.
+
+Only shapes that may fit somewhere are looked at, and of those only groups whose tenants may have more; so when nothing
+has changed for a shape, its pods cost nothing, however many wait.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Protocol
+
+from extender.cluster.assignment import units
+from extender.cluster.request import Request
+from extender.cluster.seats import Seat
+from extender.cluster.snapshot import Snapshot
+from extender.decide.claims import Book, Claims, Settings
+from extender.decide.holds import Hold, holds_without, is_big, missing, most_holds, node_to_hold
+from extender.decide.instructions import Release
+from extender.decide.pools import Pool, Pools
+from extender.decide.room import Rows, Shape
+from extender.decide.waiter import Waiter
+from extender.fairness.ledger import FREE_FOR_ALL, MICRO, Ledger
+from extender.fairness.line import Group, Stand
+
+RECLAIMS_AT_ONCE = 4
+HOLDS_AT_ONCE = 4
+ASK_AGAIN = 1.0
+"""Seconds after which a tenant whom no reclaim helped may ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Evict these from the node, and the pod has room; `why` is for people."""
+
+    node: str
+    uids: tuple[str, ...]
+    why: str
+
+
+class Reclaim(Protocol):
+    """Chooses whose borrowed work makes room for a request of a tenant on one of `rows`; None: nobody's.
+
+    `leaving` are the pods whose eviction has been asked for.
+    """
+
+    def __call__(
+        self,
+        snapshot: Snapshot,
+        request: Request,
+        tenant: str,
+        rows: Rows,
+        ledger: Ledger,
+        leaving: Collection[str],
+        now: float,
+    ) -> Victims | None: ...
+
+
+class Turns:
+    """`run` plans for one step; True if more can be planned at once."""
+
+    def __init__(
+        self,
+        book: Book,
+        pools: Pools,
+        claims: Claims,
+        waiters: Mapping[str, Waiter],
+        settings: Settings,
+        reclaim: Reclaim | None,
+    ) -> None:
+        self._book = book
+        self._pools = pools
+        self._claims = claims
+        self._waiters = waiters
+        self._settings = settings
+        self._reclaim = reclaim
+        self._left = 0
+        self._more = False
+
+    def run(self) -> bool:
+        self._left, self._more = self._settings.at_once, False
+        for pool in self._pools.by_name.values():
+            if pool.line:
+                self._plan(pool)
+        if self._pools.guests:
+            self._seat_guests()
+        return self._more or (self._left <= 0 and not self._claims.full)
+
+    def elapse(self) -> None:
+        """Time has passed: holds begin and move, and it is found who has waited long for quota."""
+        for pool in self._pools.by_name.values():
+            pool.owed = dict(self._owed(pool))
+            self._hold(pool)
+
+    def _plan(self, pool: Pool) -> None:
+        line, ledger = pool.line, pool.ledger
+        barred = {hold.row for hold in pool.holds.values()}
+        snapshot = self._book.snapshot()
+        room = self._claims.room
+        shapes = [shape for shape in line.shapes() if room.is_open(snapshot, shape, barred)]
+        makes_room = self._reclaim is not None or pool.policy.max_pending > 0
+        if not (shapes or pool.holds or makes_room):
+            return
+        ledger.entitle({tenant: line.units(tenant) for tenant in line.tenants()}, self._now)
+        for hold in list(pool.holds.values()):
+            self._serve(pool, hold)
+        if shapes:
+            self._walk(pool, shapes)
+        if makes_room:
+            self._make_room(pool)
+
+    @property
+    def _now(self) -> float:
+        return self._claims.now
+
+    def _may_seat(self) -> bool:
+        return self._left > 0 and not self._claims.full
+
+    def _seat(self, waiter: Waiter, row: int) -> bool:
+        seated = self._claims.seat(waiter, row)
+        self._left -= seated
+        return seated
+
+    def _head(self, group: Group[Shape]) -> Waiter:
+        return self._waiters[group.pods[0][1]]
+
+    # in turn
+
+    def _walk(self, pool: Pool, shapes: Iterable[Shape]) -> None:
+        """Seat who is next and has room, until nobody is."""
+        ledger = pool.ledger
+        queues: dict[str, list[tuple[Stand, Group[Shape]]]] = {}
+        for shape in shapes:
+            for group in pool.line.alike(shape):
+                queues.setdefault(group.tenant, []).append((group.head, group))
+        for queue in queues.values():
+            heapify(queue)
+        turns = [(ledger.turn(tenant), tenant) for tenant in queues]
+        heapify(turns)
+        barred = {hold.row for hold in pool.holds.values()}
+        full: set[Shape] = set()
+        while turns and self._may_seat():
+            _, tenant = heappop(turns)
+            if self._seat_first(pool, queues[tenant], barred, full):
+                heappush(turns, (ledger.turn(tenant), tenant))
+
+    def _seat_first(
+        self,
+        pool: Pool,
+        queue: list[tuple[Stand, Group[Shape]]],
+        barred: Collection[int],
+        full: set[Shape],
+    ) -> bool:
+        """Seat the first pod of a tenant's queue that may be and can be; drop those that can't in this step."""
+        while queue:
+            stand, group = queue[0]
+            if group.shape in full or not self._may_have(pool, group, stand):
+                heappop(queue)
+                continue
+            row = self._row_for(group, barred)
+            if row is None:
+                full.add(group.shape)
+                continue
+            if not self._may_have(pool, group, stand):
+                continue
+            seated = self._seat(self._head(group), row)
+            if group.pods:
+                heapreplace(queue, (group.head, group))
+            else:
+                heappop(queue)
+            if seated:
+                return True
+        return False
+
+    @staticmethod
+    def _may_have(pool: Pool, group: Group[Shape], stand: Stand) -> bool:
+        """Whether the tenant may have as much now, and nobody ahead of the pod is owed it."""
+        owed = pool.owed.get(group.tenant)
+        if owed is not None and owed < stand and owed.uid in pool.line:
+            return False
+        return group.units <= pool.ledger.allowance(group.tenant, group.preemptible)
+
+    def _row_for(self, group: Group[Shape], barred: Collection[int]) -> int | None:
+        """The row for the group's head; what it is charged there becomes what the group is reckoned at."""
+        snapshot = self._book.snapshot()
+        waiter, shape, room = self._head(group), group.shape, self._claims.room
+        if waiter.nominated is not None and waiter.wrote is None:
+            # The scheduler nominated it when it preempted for it.
+            row = snapshot.index.get(waiter.nominated)
+            if row >= 0 and row not in barred and room.fits(snapshot, shape, row):
+                return row
+        row_found = room.find(snapshot, shape, barred)
+        if row_found is not None:
+            inventory = snapshot.inventories[snapshot.index.name(row_found)]
+            exact = round(units(shape.request, inventory) * MICRO)
+            pool = self._pools.of(waiter.pool)
+            (pool.line if pool else self._pools.guests).reckon(group, exact)
+        return row_found
+
+    def _seat_guests(self) -> None:
+        """Pods that no policy covers: by priority, then age, into what is left."""
+        line, room = self._pools.guests, self._claims.room
+        held = {hold.row for pool in self._pools.by_name.values() for hold in pool.holds.values()}
+        queue = [(group.head, group) for group in line.groups(FREE_FOR_ALL)]
+        heapify(queue)
+        while queue and self._may_seat():
+            _, group = queue[0]
+            shut = self._shut(group)
+            if shut:
+                group.shape.untry()
+            snapshot = self._book.snapshot()
+            row = room.find(snapshot, group.shape, held | shut)
+            if shut:
+                group.shape.untry()
+            if row is not None:
+                self._seat(self._head(group), row)
+            if row is not None and group.pods:
+                heapreplace(queue, (group.head, group))
+            else:
+                heappop(queue)
+
+    def _shut(self, group: Group[Shape]) -> set[int]:
+        """Rows of pools in which work of no tenant may not have as much now."""
+        snapshot = self._book.snapshot()
+        pools = [
+            pool
+            for pool in self._pools.by_name.values()
+            if pool.ledger.allowance(FREE_FOR_ALL, group.preemptible) < group.units
+        ]
+        if not pools:
+            return set()
+        return {snapshot.index.get(n) for n in snapshot.inventories if self._pools.of_node(n) in pools}
+
+    def _owed(self, pool: Pool) -> Iterable[tuple[str, Stand]]:
+        """The first of each tenant that has waited for quota, which it may get, for longer than holds begin."""
+        for tenant in pool.line.tenants():
+            stands = [
+                group.head
+                for group in pool.line.groups(tenant)
+                if self._now - self._head(group).since >= pool.policy.hold_after
+                and pool.ledger.allowance(tenant, group.preemptible)
+                < group.units
+                <= pool.ledger.bound(tenant, group.preemptible)
+            ]
+            if stands:
+                yield tenant, min(stands)
+
+    # holds
+
+    def _hold(self, pool: Pool) -> None:
+        """Keep nodes for the jobs of several GPUs that have waited longest, and move holds that gain nothing."""
+        for hold in list(pool.holds.values()):
+            if self._now - hold.gained >= pool.policy.hold_after:
+                self._move(pool, hold)
+        most = most_holds(pool.nodes)
+        free = min(most - len(pool.holds), HOLDS_AT_ONCE)
+        if free <= 0:
+            return
+        waited = sorted(
+            (self._waiters[uid].since, uid)
+            for group in pool.line.all_groups()
+            if is_big(group.shape.request)
+            and group.units <= pool.ledger.bound(group.tenant, group.preemptible)
+            for _, uid in group.pods[:most]
+            if uid not in pool.holds
+        )
+        for since, uid in waited[:free]:
+            if self._now - since < pool.policy.hold_after:
+                break
+            self._begin_hold(pool, self._waiters[uid])
+
+    def _begin_hold(self, pool: Pool, waiter: Waiter) -> bool:
+        assert waiter.shape is not None
+        snapshot = self._book.snapshot()
+        found = node_to_hold(
+            snapshot,
+            self._claims.room,
+            waiter.shape,
+            {hold.row for hold in pool.holds.values()},
+            self._leaves(pool),
+            lambda node: -(-pool.ledger.pinned(node) // MICRO),
+        )
+        if found is None:
+            return False
+        row, lacking = found
+        self.end_hold(pool, waiter.ref.uid)
+        uid = waiter.ref.uid
+        pool.holds[uid] = Hold(uid, snapshot.index.name(row), row, lacking, self._now)
+        return True
+
+    def _move(self, pool: Pool, hold: Hold) -> None:
+        """To the next best node; without one it stays, if it can still come to something."""
+        waiter = self._waiters[hold.uid]
+        if self._begin_hold(pool, waiter):
+            return
+        assert waiter.shape is not None
+        hold.gained = self._now
+        if not holds_without(self._book.snapshot(), waiter.shape.request, hold.node, self._leaves(pool)):
+            self.end_hold(pool, hold.uid)
+
+    def _serve(self, pool: Pool, hold: Hold) -> None:
+        """Seat the job if its node has the room now; note what the hold has gained."""
+        group = pool.line.group_of(hold.uid)
+        if group is None:
+            self.end_hold(pool, hold.uid)
+            return
+        snapshot = self._book.snapshot()
+        lacking = missing(snapshot, group.shape.request, hold.row)
+        if lacking < hold.missing:
+            hold.gained = self._now
+        hold.missing = lacking
+        if (
+            self._may_seat()
+            and self._claims.room.fits(snapshot, group.shape, hold.row)
+            and group.units <= pool.ledger.allowance(group.tenant, group.preemptible)
+        ):
+            self._seat(self._waiters[hold.uid], hold.row)
+            self.end_hold(pool, hold.uid)
+
+    def end_hold(self, pool: Pool, uid: str) -> None:
+        hold = pool.holds.pop(uid, None)
+        if hold is not None:
+            self._claims.room.touch(hold.row)
+            self._claims.changed = True
+
+    @staticmethod
+    def _leaves(pool: Pool) -> Callable[[Seat], bool]:
+        """Whether a hold may count on a pod to leave."""
+        entries = pool.ledger.entries
+        return lambda seat: seat.uid in entries and entries[seat.uid].preemptible
+
+    # others make room
+
+    def _make_room(self, pool: Pool) -> None:
+        """For tenants that have less than they are entitled to: ask back what others borrow, or ask for more nodes."""
+        ledger = pool.ledger
+        stuck = [
+            (ledger.turn(tenant), group.head, group)
+            for tenant in pool.line.tenants()
+            for group in pool.line.groups(tenant)
+            if group.shape.tried >= 0
+            and ledger.is_entitled(tenant, group.units)
+            and self._may_have(pool, group, group.head)
+        ]
+        asked = 0
+        for _, _, group in sorted(stuck, key=lambda each: each[:2]):
+            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group.tenant):
+                asked += 1
+                if self._ask_back(pool, self._head(group)):
+                    continue
+            self._let_pend(pool, group)
+
+    def _may_ask(self, pool: Pool, tenant: str) -> bool:
+        return self._may_seat() and self._now - pool.asked.get(tenant, -math.inf) >= ASK_AGAIN
+
+    def _ask_back(self, pool: Pool, waiter: Waiter) -> bool:
+        assert self._reclaim is not None
+        assert waiter.shape is not None
+        snapshot = self._book.snapshot()
+        held = {hold.node for uid, hold in pool.holds.items() if uid != waiter.ref.uid}
+        emptied = {winner.node for winner in self._claims.leaving.values()}
+        rows = self._claims.room.rows_but(waiter.shape, held | emptied)
+        found = self._reclaim(
+            snapshot,
+            waiter.shape.request,
+            waiter.tenant,
+            rows,
+            pool.ledger,
+            self._claims.leaving.keys(),
+            self._now,
+        )
+        if found is None or not self._claims.seat_after(waiter, found.node, found.uids, found.why):
+            pool.asked[waiter.tenant] = self._now
+            return False
+        self._left -= 1
+        self._more = True
+        return True
+
+    def _let_pend(self, pool: Pool, group: Group[Shape]) -> None:
+        """Lift gates without a seat, so that an autoscaler sees the pods."""
+        for _, uid in group.pods:
+            if len(pool.pending) >= pool.policy.max_pending:
+                return
+            waiter = self._waiters[uid]
+            if waiter.gated and uid not in pool.pending:
+                pool.pending.add(uid)
+                self._claims.out.append(Release(waiter.ref, None))
