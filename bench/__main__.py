@@ -161,13 +161,22 @@ def mig(**options: Any) -> list[Case]:
     return [functools.partial(mig.run, _say("mig"), **options)]
 
 
+@main.command()
+@reported
+def planner() -> list[Case]:
+    """One step of the planner at 5,000 nodes, 10,000 waiting pods and 50 tenants, and what a waiting pod keeps."""
+    from bench.cases import planner
+
+    return [functools.partial(planner.run, _say("planner"))]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
-    from bench.cases import kernels, latency, mig, placement, sync, throughput, topology, trace
+    from bench.cases import kernels, latency, mig, placement, planner, sync, throughput, topology, trace
 
-    cases = (latency, sync, throughput, trace, placement, mig, topology, kernels)
+    cases = (latency, sync, throughput, trace, placement, mig, topology, kernels, planner)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

@@ -102,6 +102,7 @@ class Cluster(RuleBasedStateMachine):
         self.writes: list[Write] = []
         self.lost: list[Write] = []
         self.ours: set[str] = set()
+        self.kept: dict[str, tuple[str, str | None]] = {}
         self.was_bound: dict[str, str] = {}
         self.reachable = True
         self.binds: list[tuple[str, str, asyncio.Task[bytes]]] = []
@@ -165,10 +166,8 @@ class Cluster(RuleBasedStateMachine):
             known.setdefault(other.uid, replace(self.pods[other.uid], at=other.at, record=other.record))
         for uid, at, record in self.promised():
             known.setdefault(uid, replace(self.pods[uid], at=at, record=record))
-        promise = [(at, record) for uid, at, record in self.promised() if uid == write.uid]
-        assert not promise or promise == [(write.at, write.record)], (
-            "granted another seat than the promised one"
-        )
+        promise = self.kept.get(write.uid)
+        assert promise in (None, (write.at, write.record)), "granted another seat than the promised one"
         known.pop(write.uid, None)
         others = [sitting(pod) for pod in known.values() if pod.at == write.at]
         on = NODE_KINDS[self.told_nodes[write.at]]
@@ -316,6 +315,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(number=st.integers(0, 99), at=st.sampled_from(NAMES))
     def bind_at(self, number: int, at: str) -> None:
         uid = self.some_pod(number)
+        self.kept = {each: (node, record) for each, node, record in self.promised()}
         task = self.loop.create_task(self.seat.bind(binding_body(self.pods[uid].raw, at)))
         self.binds.append((uid, at, task))
         self.work()
