@@ -96,7 +96,7 @@ class Turns:
             self._hold(pool)
 
     def _plan(self, pool: Pool) -> None:
-        line, ledger = pool.line, pool.ledger
+        line = pool.line
         barred = {hold.row for hold in pool.holds.values()}
         snapshot = self._book.snapshot()
         room = self._claims.room
@@ -104,7 +104,7 @@ class Turns:
         makes_room = self._reclaim is not None or pool.policy.max_pending > 0
         if not (shapes or pool.holds or makes_room):
             return
-        ledger.entitle({tenant: line.units(tenant) for tenant in line.tenants()}, self._now)
+        pool.entitle(self._now)
         for hold in list(pool.holds.values()):
             self._serve(pool, hold)
         if shapes:
@@ -380,6 +380,13 @@ class Turns:
             if len(pool.pending) >= pool.policy.max_pending:
                 return
             waiter = self._waiters[uid]
+            beside = sum(
+                each.units
+                for each in map(pool.line.group_of, pool.pending)
+                if each is not None and each.tenant == group.tenant
+            )
+            if not pool.ledger.is_entitled(group.tenant, group.units, beside):
+                return
             if waiter.gated and uid not in pool.pending:
                 pool.pending.add(uid)
                 self._claims.out.append(Release(waiter.ref, None))
