@@ -279,11 +279,7 @@ class Planner:
         room.node(snapshot, name, pool.policy.name if pool else None)
         for uid in snapshot.seats_by_node.get(name, {}):
             self._charge(uid)
-        row = snapshot.index.get(name)
-        for waiter in self.claims.on(name):
-            seat = snapshot.seats[waiter.ref.uid]
-            if seat.cards is None or waiter.shape is None or not room.allows(waiter.shape, row):
-                self.claims.withdraw(waiter)
+        self.claims.recheck(name)
         self.claims.changed = True
 
     def _node_gone(self, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,7 +85,7 @@ class Job:
 
 
 class World:
-    """Instructions wait in `todo` until they are carried out; `said` keeps all that were given."""
+    """Instructions wait in `todo` until they are carried out; `said` keeps all, and `judge` hears those of a step."""
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class World:
         self.settings = settings or Settings()
         self.reclaim = reclaim
         self.said: list[Instruction] = []
+        self.judge: Callable[[list[Instruction]], None] = lambda said: None
         self.start()
 
     def start(self) -> None:
@@ -121,6 +122,7 @@ class World:
         self.said += instructions
         self.state.check()
         self.planner.check()
+        self.judge(instructions)
         return instructions
 
     def tell(self, event: Happening) -> list[Instruction]:
