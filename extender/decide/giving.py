@@ -244,14 +244,8 @@ class Giver:
             if entry is not None:
                 used[entry.tenant] -= entry.units
         entitled = ledger.entitlements
-        self._evictions = {
-            uid: eviction
-            for uid, eviction in self._evictions.items()
-            if uid in leaving or (eviction.done and now - eviction.at < HOUR)
-        }
+        pdbs = self.disruptions(leaving, now)
         spent = Counter(each.tenant for each in self._evictions.values() if each.policy == policy.name)
-        # Those that were granted are in the budgets' own counts.
-        asked = Counter(pdb for each in self._evictions.values() if not each.done for pdb in each.pdbs)
         return Terms(
             now,
             {
@@ -264,8 +258,19 @@ class Giver:
                 for tenant in policy.tenants
                 if tenant.evictions_per_hour is not None
             },
-            {pdb: count - asked[pdb] for pdb, count in self._budgets.allowed.items()},
+            pdbs,
         )
+
+    def disruptions(self, leaving: Collection[str], now: float) -> dict[str, int]:
+        """What each disruption budget still allows, evictions under way counted."""
+        self._evictions = {
+            uid: eviction
+            for uid, eviction in self._evictions.items()
+            if uid in leaving or (eviction.done and now - eviction.at < HOUR)
+        }
+        # Those that were granted are in the budgets' own counts.
+        asked = Counter(pdb for each in self._evictions.values() if not each.done for pdb in each.pdbs)
+        return {pdb: count - asked[pdb] for pdb, count in self._budgets.allowed.items()}
 
     def __call__(
         self,

@@ -116,6 +116,10 @@ class Pools:
 
     # charges
 
+    def booked_in(self, uid: str) -> Pool | None:
+        """The pool whose ledger has the pod's charge."""
+        return self._booked.get(uid)
+
     def charge(self, snapshot: Snapshot, uid: str, now: float) -> bool:
         """Book what the pod's seat is charged now, nothing if it has none; tells whether that is news."""
         seat = snapshot.seats.get(uid)
