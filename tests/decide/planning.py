@@ -25,10 +25,10 @@ from extender.decide.instructions import (
 )
 from extender.decide.plan import Planner
 from extender.decide.turns import Reclaim
-from extender.decide.waiter import GATE
 from extender.fairness.policy import Policy
 from extender.fairness.reading import Policies
 from extender.schedulerconfig import managed_resources
+from extender.wire.marks import GATE
 from extender.wire.objects import Pod
 from tests.builders import GPU, Json, container, node, raw_pod, read_pod
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from extender.decide.claims import Settings
 from extender.decide.instructions import Evict, Failed, Instruction, Nominate, NotEvicted, Release
-from extender.decide.waiter import GATE
 from extender.fairness.policy import Policy, Share, Tenant
+from extender.wire.marks import GATE
 from tests.decide.planning import Job, World
 from tests.decide.test_plan import of_others
 
