@@ -4,11 +4,10 @@ Only shapes that may fit somewhere are looked at, and of those only groups whose
 has changed for a shape, its pods cost nothing, however many wait.
 """
 
-import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from typing import Protocol
 
 from extender.cluster.assignment import units
@@ -255,7 +254,7 @@ class Turns:
         free = min(most - len(pool.holds), HOLDS_AT_ONCE)
         if free <= 0:
             return
-        for _, uid in heapq.nsmallest(free, self._long_waiting(pool, most)):
+        for _, uid in nsmallest(free, self._long_waiting(pool, most)):
             self._begin_hold(pool, self._waiters[uid])
 
     def _long_waiting(self, pool: Pool, most: int) -> Iterator[tuple[float, str]]:

@@ -227,6 +227,7 @@ def test_a_pod_that_the_planner_has_not_seen_gets_no_seat() -> None:
     answer = world.planner.seat_for(Job("new", "a", gates=()).pod)
     assert answer is not None
     assert answer.node is None
+    assert world.planner.seat_for(Job("new", "a", gpus=0, gates=()).pod) is None, "it needs no GPU"
 
 
 # a process that begins
