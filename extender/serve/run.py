@@ -243,7 +243,7 @@ async def _settle_in(
     await feed.wait_synced()
     await surroundings.wait_synced()
     reader.tell(surroundings, wait)
-    wait.begin(time.time())
+    wait.begin()
     # The book lives as long as the process: without this, each full collection would walk all of it.
     gc.collect()
     gc.freeze()

@@ -73,7 +73,8 @@ class Releaser(Protocol):
 class WaitDoor:
     """Whose turn is it, and where will it sit?
 
-    Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why.
+    Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why. `clock` is
+    monotonic, `wall` the time of the day, in seconds.
     """
 
     def __init__(
@@ -84,13 +85,17 @@ class WaitDoor:
         *,
         in_flight: int,
         told: Callable[[Ref, str], None] = lambda victim, why: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.depths = QueueDepths()
         self.planner: Planner | None = None
         self._book = book
         self._releaser = releaser
         self._settings = settings
-        self._giver = Giver(book.state, time.time() - time.monotonic())
+        self._clock = clock
+        self._wall = wall
+        self._giver = Giver(book.state, wall() - clock())
         self._told = told
         self._writes = asyncio.Semaphore(in_flight)
         self._policies = Policies(())
@@ -116,9 +121,9 @@ class WaitDoor:
 
     # what it is told
 
-    def begin(self, wall: float) -> None:
+    def begin(self) -> None:
         """The book is complete, policies and namespaces are told: plan from now on."""
-        now = time.monotonic()
+        now = self._clock()
         planner = Planner(self._book.state, self._policies, self._settings, now, self._giver)
         for name, labels in self._labels.items():
             planner.pools.namespace(name, labels)
@@ -126,7 +131,7 @@ class WaitDoor:
         self._step(ClassesSeen(self.preemptible_classes))
         for waiting in list(self._book.snapshot().waiting.values()):
             self._count(waiting.pod)
-        self._carry_out(planner.begin(now, wall))
+        self._carry_out(planner.begin(now, self._wall()))
 
     def policies(self, policies: Policies) -> None:
         """These are the policies now."""
@@ -157,7 +162,7 @@ class WaitDoor:
         """What the pod must spare when it preempts."""
         if self.planner is None:
             return base
-        return guard_for(self.planner, self._giver, uid, base, time.monotonic())
+        return guard_for(self.planner, self._giver, uid, base, self._clock())
 
     async def run(self) -> None:
         """Let time pass, until cancelled."""
@@ -166,7 +171,7 @@ class WaitDoor:
             self._step(Tick())
 
     def _happened(self, event: Event) -> None:
-        self._giver.apply(event, time.monotonic())
+        self._giver.apply(event, self._clock())
         if self.planner is None or not isinstance(event, _OF_THE_CLUSTER):
             return
         if isinstance(event, PodSeen):
@@ -190,7 +195,7 @@ class WaitDoor:
     def _step(self, event: Happening) -> None:
         if self.planner is None:
             return
-        self._carry_out(self.planner.step(event, time.monotonic()))
+        self._carry_out(self.planner.step(event, self._clock()))
         for notice in self._giver.notices():
             log.warning(str(notice), notice=type(notice).__name__)
         if self.planner.busy and not self._resumed:
@@ -259,7 +264,7 @@ class WaitDoor:
         name = f"{victim.namespace}/{victim.name}"
         log.info("evicted" if written.done else "not evicted", pod=name, reason=written.detail or reason)
         if written.done:
-            self._giver.evicted(victim.uid, time.monotonic())
+            self._giver.evicted(victim.uid, self._clock())
             self._told(victim, reason)
         else:
             self._step(NotEvicted(victim.uid, written.detail))
