@@ -186,7 +186,9 @@ async def _serve_kubernetes(
             SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
             config,
         )
-        rules = admission(config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes))
+        rules = admission(
+            config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes), wait.never_fits
+        )
         admitting = (
             reviewing(WebhookDoor(rules, wait.depths, metrics), config, webhook)
             if webhook

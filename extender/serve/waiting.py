@@ -14,7 +14,9 @@ from typing import Protocol
 
 import structlog
 
+from extender.cluster.eligibility import constraints_of
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.request import request_of
 from extender.decide.claims import Settings
 from extender.decide.giving import Giver
 from extender.decide.instructions import (
@@ -38,7 +40,7 @@ from extender.decide.preempt import Guard, Protection
 from extender.decide.protect import guard_for
 from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
-from extender.fairness.policy import Place
+from extender.fairness.policy import Place, Policy
 from extender.fairness.reading import Policies
 from extender.serve.book import Book
 from extender.wire.objects import Pod
@@ -115,6 +117,12 @@ class WaitDoor:
     def place(self, namespace: str, labels: Mapping[str, str], scheduler: str, /) -> Place | None:
         """The policy and tenant of pods, by the policies as they are now."""
         return self._policies.place(namespace, labels, scheduler)
+
+    def never_fits(self, policy: Policy, pod: Pod) -> bool:
+        """Whether no node of the policy's pool would hold the pod even when empty; not said while nothing is known."""
+        if self.planner is None or not self._book.snapshot().inventories:
+            return False
+        return self.planner.never_fits(policy.name, request_of(pod), constraints_of(pod))
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         return self._labels.get(namespace, {})
