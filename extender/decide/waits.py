@@ -59,36 +59,38 @@ def explain_wait(
 ) -> Wait:
     """What is known of the pod at this moment; `rests`: it is not tried for a while."""
     uid, tenant = waiter.ref.uid, waiter.tenant
-    if waiter.shape is None:
-        return _out(Reason.REQUEST, waiter, "What the pod asks for cannot be read, so it gets no seat.")
-    if waiter.node is not None:
-        if waiter.victims:
-            many = _count(len(waiter.victims), "pod")
-            return _out(
-                Reason.VICTIMS, waiter, f"A seat on {waiter.node} is kept for it until {many} have left."
-            )
-        told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
-        return _out(Reason.SCHEDULER, waiter, told)
-    if waiter.look.gates:
-        told = f"It gets no seat while others gate it: {', '.join(waiter.look.gates)}."
-        return _out(Reason.GATES, waiter, told)
-    if rests:
-        seconds = max(0.0, waiter.rests_until - now)
-        told = f"Its last try came to nothing ({waiter.trouble}); it is tried again in {seconds:.0f} s."
-        return _out(Reason.RETRY, waiter, told)
-    group = line.group_of(uid)
-    if group is None:
-        return _out(Reason.POLICY, waiter, "No policy covers it and nothing gates it: it is the scheduler's.")
+    reason, why = waits_for(snapshot, waiter, pool, line, rests, now)
+    if uid not in line:
+        return Wait(reason, tenant, node=waiter.node, sentences=(why,))
     place = line.place_of(uid)
     ahead = _ahead(uid, pool, line)
-    reason, why = _blocked(snapshot, uid, waiter, pool, group)
     node = pool.holds[uid].node if pool is not None and reason is Reason.HOLD else None
     stands = f"It is number {place} {_of(tenant)}in line."
     return Wait(reason, tenant, place, ahead, node, (stands, *_who(tenant, ahead, pool), why))
 
 
-def _out(reason: Reason, waiter: Waiter, told: str) -> Wait:
-    return Wait(reason, waiter.tenant, node=waiter.node, sentences=(told,))
+def waits_for(
+    snapshot: Snapshot, waiter: Waiter, pool: Pool | None, line: Line[Shape], rests: bool, now: float
+) -> tuple[Reason, str]:
+    """What the pod waits for, and the same in words."""
+    if waiter.shape is None:
+        return Reason.REQUEST, "What the pod asks for cannot be read, so it gets no seat."
+    if waiter.node is not None:
+        if waiter.victims:
+            many = _count(len(waiter.victims), "pod")
+            return Reason.VICTIMS, f"A seat on {waiter.node} is kept for it until {many} have left."
+        told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
+        return Reason.SCHEDULER, told
+    if waiter.look.gates:
+        return Reason.GATES, f"It gets no seat while others gate it: {', '.join(waiter.look.gates)}."
+    if rests:
+        seconds = max(0.0, waiter.rests_until - now)
+        told = f"Its last try came to nothing ({waiter.trouble}); it is tried again in {seconds:.0f} s."
+        return Reason.RETRY, told
+    group = line.group_of(waiter.ref.uid)
+    if group is None:
+        return Reason.POLICY, "No policy covers it and nothing gates it: it is the scheduler's."
+    return _blocked(snapshot, waiter.ref.uid, waiter, pool, group)
 
 
 def _ahead(uid: str, pool: Pool | None, line: Line[Shape]) -> dict[str, int]:
