@@ -64,16 +64,23 @@ def latency() -> list[Case]:
 @click.option(
     "--kubernetes", default=KUBERNETES, show_default=True, metavar="V", help="Version to build and run."
 )
-@click.option("--nodes", default=5_000, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--gated", is_flag=True, help="Create to bound with webhook and planner, on 500 to 20,000 nodes."
+)
+@click.option("--nodes", type=click.IntRange(1), help="5,000, or with --gated each number that has a goal.")
 @click.option("--pods", default=1_500, show_default=True, type=click.IntRange(1))
 @click.option(
     "--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs per contender; medians count."
 )
 @reported
-def throughput(**options: Any) -> list[Case]:
+def throughput(gated: bool, nodes: int | None, **options: Any) -> list[Case]:
     """Pods a second under the real kube-scheduler: alone, with trivial extenders, with kvitej."""
+    from bench.cases import gated as planned
     from bench.cases import throughput
 
+    if gated:
+        return [functools.partial(planned.run, _say("throughput, gated"), nodes=nodes, **options)]
+    options["nodes"] = nodes or throughput.NODES
     return [functools.partial(throughput.run, _say("throughput"), **options)]
 
 

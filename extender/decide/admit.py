@@ -219,7 +219,7 @@ def _prepared(pod: Pod, turn: _Turn, admission: Admission) -> Iterator[Add]:
     spec, place = _spec(pod), turn.place
     if turn.scheduler != (spec.scheduler_name or DEFAULT_SCHEDULER):
         yield Add("/spec/schedulerName", turn.scheduler)
-    if place is None:
+    if turn.scheduler not in admission.schedulers:
         return
     labels = pod.metadata.labels
     if (
@@ -234,7 +234,7 @@ def _prepared(pod: Pod, turn: _Turn, admission: Admission) -> Iterator[Add]:
     if not any(_tolerates(toleration) for toleration in spec.tolerations or ()):
         tolerated = {"key": TAINT, "operator": "Exists", "effect": "NoSchedule"}
         yield _item("/spec/tolerations", spec.tolerations, tolerated)
-    yield from _confined(spec, place.policy.node_selector or {})
+    yield from _confined(spec, (place.policy.node_selector if place else None) or {})
 
 
 def _confined(spec: PodSpec, labels: Mapping[str, str]) -> Iterator[Add]:

@@ -49,6 +49,10 @@ class Written(NamedTuple):
     result: Result
     detail: str = ""
 
+    @property
+    def done(self) -> bool:
+        return self.result is Result.DONE
+
 
 class Releaser:
     """Calls that carry out the planner's instructions; `timeout` in seconds holds for each write with its read.

@@ -28,15 +28,21 @@ class Book:
     """`unfit` says why the book can't be trusted now (not synced yet, stale), or None."""
 
     def __init__(self, state: ClusterState, unfit: Callable[[], str | None] = lambda: None) -> None:
-        self._state = state
+        self.state = state
         self.unfit = unfit
+        self._follower: Callable[[Event], None] = lambda event: None
+
+    def follow(self, follower: Callable[[Event], None]) -> None:
+        """Tell this one of every event, once it has happened."""
+        self._follower = follower
 
     def apply(self, event: Event) -> None:
-        for notice in self._state.apply(event):
+        for notice in self.state.apply(event):
             log.warning(str(notice), notice=type(notice).__name__)
+        self._follower(event)
 
     def snapshot(self) -> Snapshot:
-        return self._state.snapshot()
+        return self.state.snapshot()
 
     def trust(self) -> None:
         """Raise Refusal when the book can't be trusted."""

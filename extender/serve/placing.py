@@ -19,6 +19,7 @@ from extender.config import Config
 from extender.decide.bind import describe
 from extender.decide.filter import filter_nodes
 from extender.decide.place import Expected, Placement, expect
+from extender.decide.plan import Answer
 from extender.decide.preempt import Protection, victims_by_node
 from extender.decide.prioritize import grade_nodes
 from extender.decide.reasons import SENTENCES, UNRESOLVABLE, fragments, mask, tally
@@ -45,7 +46,8 @@ _RESOLVABLE = mask(SENTENCES.keys() - UNRESOLVABLE)
 class PlaceDoor:
     """Does this node hold, and if there is a choice, which is best?
 
-    `later` does what may wait until the answer is on its way: Filter's log line and its metrics.
+    `later` does what may wait until the answer is on its way: Filter's log line and its metrics. `turn` says where a
+    pod may go by its turn, None for anywhere.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class PlaceDoor:
         config: Config,
         metrics: Metrics,
         later: Callable[[Callable[[], object]], object] = lambda work: work(),
+        turn: Callable[[Pod], Answer | None] = lambda pod: None,
     ) -> None:
         self._later = later
+        self._turn = turn
         self._book = book
         self._config = config
         self._metrics = metrics
@@ -84,6 +88,10 @@ class PlaceDoor:
         if not request.devices:
             _listed(args.node_names)
             return "kept", filter_result(args.node_names, b"{}", b"{}")
+        answer = self._turn(pod)
+        if answer is not None and answer.node is None:
+            self._say("filter: not its turn", pod, request, reason=answer.reason)
+            return "waits", _not_its_turn(args.node_names, answer.reason)
         snapshot = self._book.snapshot()
         rows, strangers = snapshot.index.lookup(args.node_names)
         snapshot = self._unclaimed(snapshot, pod)
@@ -93,10 +101,10 @@ class PlaceDoor:
             why = tally(placement.codes)
             self._say("filter: refused", pod, request, nodes=len(rows), **why)
             return "refused", _refused(snapshot, placement, strangers)
-        answer = filter_result(names_json(snapshot.index, kept), b"{}", b"{}")
+        found = filter_result(names_json(snapshot.index, kept), b"{}", b"{}")
         best = self._claim(pod, request, snapshot, placement)
         self._say("filter", pod, request, nodes=len(rows), kept=len(kept), **_chosen(best))
-        return "kept", answer
+        return "kept", found
 
     def prioritize(self, body: bytes) -> bytes:
         started = time.perf_counter()
@@ -186,6 +194,11 @@ def _refused(snapshot: Snapshot, placement: Placement, strangers: list[str]) -> 
         unknown = msgspec.json.encode(dict.fromkeys(strangers, SENTENCES[UNKNOWN]))
         failed = unknown if failed == b"{}" else failed[:-1] + b"," + unknown[1:]
     return filter_result(b"[]", failed, failures_json(snapshot.index, rows, codes, _FRAGMENTS, _UNRESOLVABLE))
+
+
+def _not_its_turn(names: memoryview, reason: str) -> bytes:
+    """Unresolvable: evicting others would not make it the pod's turn."""
+    return filter_result(b"[]", b"{}", msgspec.json.encode(dict.fromkeys(_listed(names), reason)))
 
 
 def _refused_everywhere(names: memoryview, reason: str) -> bytes:

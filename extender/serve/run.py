@@ -6,7 +6,7 @@ import gc
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,14 +15,16 @@ from aiohttp import web
 
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
 from extender.config import Config
+from extender.decide.claims import Settings
+from extender.decide.instructions import Ref
 from extender.decide.wake import to_nudge
-from extender.fairness.depth import QueueDepths
 from extender.serve.app import operations, reviews, verbs
 from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
 from extender.serve.tls import Certificate
+from extender.serve.waiting import WaitDoor
 from extender.serve.webhook import WebhookDoor, admission
 from extender.wire.extender import BindingArgs
 from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
@@ -30,7 +32,9 @@ from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
 if TYPE_CHECKING:
     from extender.kube.feed import Feed
     from extender.kube.resource import Unreadable
+    from extender.kube.surroundings import Surroundings
     from extender.kube.writer import Writer
+    from extender.serve.policies import PolicyReader
 
 log = structlog.get_logger()
 
@@ -102,13 +106,6 @@ async def reviewing(door: WebhookDoor, config: Config, webhook: Webhook) -> Asyn
         fresh.cancel()
 
 
-class _NoPolicies:
-    """No policy applies to anything: no pod is gated or refused."""
-
-    def place(self, namespace: str, labels: Mapping[str, str], scheduler: str, /) -> None:
-        return None
-
-
 async def _serve_kubernetes(
     kubeconfig: Path | None,
     config: Config,
@@ -120,7 +117,10 @@ async def _serve_kubernetes(
     from extender.kube.client import connect
     from extender.kube.feed import Feed
     from extender.kube.recorder import Recorder
+    from extender.kube.releaser import Releaser
+    from extender.kube.surroundings import Surroundings
     from extender.kube.writer import Writer
+    from extender.serve.policies import PolicyReader
 
     stopped = stop_signal()
 
@@ -130,6 +130,10 @@ async def _serve_kubernetes(
         stale = feed.stale_for(time.monotonic())
         if stale > config.watch.stale_after:
             return f"kvitej has had no watch on the API server for {stale:.0f} s, so its book is stale"
+        if wait.planner is None:
+            return (
+                "kvitej has not read policies and namespaces from the API server yet: try again in a moment"
+            )
         return None
 
     book = Book(new_state(config), unfit)
@@ -147,15 +151,34 @@ async def _serve_kubernetes(
                 message=f"kvitej: {reason}",
             )
 
+        def evicted(victim: Ref, why: str) -> None:
+            recorder.record(
+                namespace=victim.namespace,
+                name=victim.name,
+                uid=victim.uid,
+                reason="Evicted",
+                message=f"kvitej: {why}",
+            )
+
         metrics = Metrics(book.snapshot, lambda: _watch_numbers(feed))
+        settings = Settings(schedulers=frozenset(config.admission.schedulers))
+        wait = WaitDoor(
+            book,
+            Releaser(client, config.bind.timeout),
+            settings,
+            in_flight=config.bind.in_flight,
+            told=evicted,
+        )
+        reader = PolicyReader()
+        surroundings = Surroundings(client, reader.changed)
         app = verbs(
-            PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon),
-            SeatDoor(book, writer, config, metrics, vetoed),
+            PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon, wait.seat_for),
+            SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
             config,
         )
-        rules = admission(config, _NoPolicies(), lambda _: {})
+        rules = admission(config, wait, wait.labels_of)
         admitting = (
-            reviewing(WebhookDoor(rules, QueueDepths(), metrics), config, webhook)
+            reviewing(WebhookDoor(rules, wait.depths, metrics), config, webhook)
             if webhook
             else contextlib.nullcontext("")
         )
@@ -170,10 +193,11 @@ async def _serve_kubernetes(
                 tasks.create_task(work)
                 for work in (
                     feed.run(),
+                    surroundings.run(),
                     recorder.run(),
                     tidy(book),
-                    _wake(book, writer, metrics, config.wake.delay),
-                    _settle_in(feed, book),
+                    _wake(book, wait, writer, metrics, config.wake.delay),
+                    _settle_in(feed, book, surroundings, reader, wait),
                 )
             ]
             await stopped.wait()
@@ -202,13 +226,22 @@ def _watch_numbers(feed: "Feed") -> Iterator[tuple[str, str, float]]:
         yield "unreadable_total", name, reflector.unreadable
 
 
-async def _settle_in(feed: "Feed", book: Book) -> None:
+async def _settle_in(
+    feed: "Feed", book: Book, surroundings: "Surroundings", reader: "PolicyReader", wait: WaitDoor
+) -> None:
+    """Plan once all is known, and follow the policies from then on."""
     await feed.wait_synced()
+    await surroundings.wait_synced()
+    reader.tell(surroundings, wait)
+    wait.begin(time.time())
     # The book lives as long as the process: without this, each full collection would walk all of it.
     gc.collect()
     gc.freeze()
     snapshot = book.snapshot()
     log.info("the book is synced", nodes=len(snapshot.inventories), seats=len(snapshot.seats))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(reader.run(surroundings, wait))
+        tasks.create_task(wait.run())
 
 
 async def tidy(book: Book) -> None:
@@ -217,8 +250,8 @@ async def tidy(book: Book) -> None:
         book.apply(Elapsed(time.monotonic()))
 
 
-async def _wake(book: Book, writer: "Writer", metrics: Metrics, delay: float) -> None:
-    """Nudge pods that Filter refused before it knew of room that the scheduler saw."""
+async def _wake(book: Book, wait: WaitDoor, writer: "Writer", metrics: Metrics, delay: float) -> None:
+    """Nudge pods that Filter refused before it knew of room that the scheduler saw, unless their turn is planned."""
     room = -1
     while True:
         await asyncio.sleep(delay)
@@ -229,6 +262,8 @@ async def _wake(book: Book, writer: "Writer", metrics: Metrics, delay: float) ->
         room = snapshot.room if len(pods) < NUDGED_AT_ONCE else -1
         book.apply(Nudged(tuple(pod.metadata.uid for pod in pods)))
         for pod in pods:
+            if wait.seat_for(pod) is not None:
+                continue
             try:
                 await writer.nudge(pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid)
             except ConnectionError as error:

@@ -16,6 +16,7 @@ from extender.cluster.request import RequestError, is_over, request_of
 from extender.cluster.seats import Phase
 from extender.config import Config
 from extender.decide.bind import AlreadyBound, Granted, Veto, seat_pod
+from extender.decide.plan import Answer
 from extender.serve.book import Book, Refusal
 from extender.serve.metrics import Metrics
 from extender.wire.devices import ANNOTATION
@@ -39,7 +40,7 @@ class Writer(Protocol):
 
 
 class SeatDoor:
-    """`vetoed` is told of every veto, with its reason."""
+    """`vetoed` is told of every veto, with its reason. `turn` says where a pod may go by its turn; None: anywhere."""
 
     def __init__(
         self,
@@ -48,7 +49,9 @@ class SeatDoor:
         config: Config,
         metrics: Metrics,
         vetoed: Callable[[BindingArgs, str], None] = lambda args, reason: None,
+        turn: Callable[[Pod], Answer | None] = lambda pod: None,
     ) -> None:
+        self._turn = turn
         self._book = book
         self._writer = writer
         self._metrics = metrics
@@ -86,6 +89,9 @@ class SeatDoor:
             return "error", str(refusal)
         except RequestError as error:
             return "vetoed", str(error)
+        answer = self._turn(pod)
+        if answer is not None and answer.node is None and request.devices:
+            return "vetoed", answer.reason
         snapshot = self._book.snapshot()
         match seat_pod(snapshot, args.uid, request, args.node):
             case Veto(reason):

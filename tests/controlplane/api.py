@@ -71,6 +71,12 @@ class Api:
     async def get(self, path: str, params: Params | None = None) -> Object:
         return await self._ask("GET", path, params=params)
 
+    async def text(self, path: str) -> str:
+        """What a path that is no API object answers, such as `/metrics`."""
+        async with self._session.get(path) as answer:
+            await _raise_for(answer)
+            return await answer.text()
+
     async def post(self, path: str, body: Body, params: Params | None = None) -> Object:
         return await self._ask("POST", path, body, params=params)
 

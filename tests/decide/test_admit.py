@@ -132,10 +132,12 @@ def test_only_pods_that_ask_for_gpus_of_our_schedulers_and_have_no_node_are_gate
     assert ("affinity" in after["spec"]) == gated
 
 
-def test_a_pod_that_no_policy_covers_is_left_as_it_is() -> None:
-    raw = asking(namespace="outside")
-    assert mutated(raw, admission()) == raw
-    assert validate(create(raw), admission(), lambda _: 10**9) == Accepted()
+def test_a_pod_that_no_policy_covers_waits_for_its_turn_all_the_same() -> None:
+    found = mutated(asking(namespace="outside"), admission())
+    assert found["spec"]["schedulingGates"] == [{"name": "kvitej.io/turn"}]
+    assert "affinity" not in found["spec"]
+    other = asking(namespace="outside", scheduler="somebody-else")
+    assert mutated(other, admission()) == other
 
 
 def test_a_pod_of_no_tenant_waits_too_but_fills_no_queue() -> None:
