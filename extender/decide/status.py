@@ -142,7 +142,7 @@ def restore(
             now=now,
         )
         for tenant, many in evictions.items():
-            if pool.policy.tenant(tenant) is not None:
+            if many and pool.policy.tenant(tenant) is not None:
                 fairness.evicted(Queue(name, tenant), many)
     return complaints
 

@@ -61,12 +61,38 @@ def explain_wait(
     uid, tenant = waiter.ref.uid, waiter.tenant
     reason, why = waits_for(snapshot, waiter, pool, line, rests, now)
     if uid not in line:
-        return Wait(reason, tenant, node=waiter.node, sentences=(why,))
+        return _out(reason, waiter, why)
     place = line.place_of(uid)
     ahead = _ahead(uid, pool, line)
     node = pool.holds[uid].node if pool is not None and reason is Reason.HOLD else None
     stands = f"It is number {place} {_of(tenant)}in line."
     return Wait(reason, tenant, place, ahead, node, (stands, *_who(tenant, ahead, pool), why))
+
+
+def _out(reason: Reason, waiter: Waiter, told: str) -> Wait:
+    return Wait(reason, waiter.tenant, node=waiter.node, sentences=(told,))
+
+
+def _ahead(uid: str, pool: Pool | None, line: Line[Shape]) -> dict[str, int]:
+    if pool is None:
+        return {FREE_FOR_ALL: line.place_of(uid) - 1} if line.place_of(uid) > 1 else {}
+    return line.ahead_of(uid, pool.ledger.used(), pool.ledger.turn)
+
+
+def _who(tenant: str, ahead: Mapping[str, int], pool: Pool | None) -> list[str]:
+    found = []
+    for other, many in sorted(ahead.items(), key=lambda each: (-each[1], each[0])):
+        pods = _count(many, "pod")
+        if other == tenant:
+            found.append(f"{pods} {_of(other)}of higher priority or age are ahead of it.")
+        elif pool is not None:
+            entitled = pool.ledger.entitlements.get(other, 0.0)
+            has = pool.ledger.account(other).used
+            found.append(
+                f"{pods} {_of(other)}are ahead of it: it has {_gpus(has)} of the {_gpus(entitled)} GPUs "
+                "that it is entitled to."
+            )
+    return found
 
 
 def waits_for(
@@ -93,28 +119,6 @@ def waits_for(
     return _blocked(snapshot, waiter.ref.uid, waiter, pool, group)
 
 
-def _ahead(uid: str, pool: Pool | None, line: Line[Shape]) -> dict[str, int]:
-    if pool is None:
-        return {FREE_FOR_ALL: line.place_of(uid) - 1} if line.place_of(uid) > 1 else {}
-    return line.ahead_of(uid, pool.ledger.used(), pool.ledger.turn)
-
-
-def _who(tenant: str, ahead: Mapping[str, int], pool: Pool | None) -> list[str]:
-    found = []
-    for other, many in sorted(ahead.items(), key=lambda each: (-each[1], each[0])):
-        pods = _count(many, "pod")
-        if other == tenant:
-            found.append(f"{pods} {_of(other)}of higher priority or age are ahead of it.")
-        elif pool is not None:
-            entitled = pool.ledger.entitlements.get(other, 0.0)
-            has = pool.ledger.account(other).used
-            found.append(
-                f"{pods} {_of(other)}are ahead of it: it has {_gpus(has)} of the {_gpus(entitled)} GPUs "
-                "that it is entitled to."
-            )
-    return found
-
-
 def _blocked(
     snapshot: Snapshot, uid: str, waiter: Waiter, pool: Pool | None, group: Group[Shape]
 ) -> tuple[Reason, str]:
@@ -122,6 +126,11 @@ def _blocked(
     if pool is not None:
         ledger = pool.ledger
         if group.units > ledger.allowance(waiter.tenant, waiter.preemptible):
+            if _is_crowded_out(ledger, waiter.tenant, group.units):
+                return (
+                    Reason.ROOM,
+                    "It waits for room: others have the rest of the pool, and may not be evicted.",
+                )
             return Reason.QUOTA, _quota(ledger, waiter, group.units)
         hold = pool.holds.get(uid)
         if hold is not None:
@@ -133,6 +142,13 @@ def _blocked(
     if never_fits(snapshot, group.shape):
         return Reason.ROOM, f"No node that it may use would have {asks} for it even when empty."
     return Reason.ROOM, f"It waits for room: no node that it may use has {asks} free now."
+
+
+def _is_crowded_out(ledger: Ledger, tenant: str, units: int) -> bool:
+    """Whether its maximum and all minima would let the tenant have as much, if others had no more than their minima."""
+    has = ledger.account(tenant).used + units
+    promised = sum(ledger.least(other.name) for other in ledger.policy.tenants if other.name != tenant)
+    return has <= min(ledger.most(tenant), ledger.capacity - promised)
 
 
 def _is_full(shape: Shape) -> bool:

@@ -132,7 +132,7 @@ def operations(book: Book, metrics: Metrics, shares: SharesDoor | None = None) -
     With a planner to read there are /shares and /line, too.
     """
     app = web.Application()
-    door = ExplainDoor(book, shares.planner if shares else None)
+    door = ExplainDoor(book, shares.planner) if shares is not None else ExplainDoor(book)
 
     async def explain(request: web.Request) -> web.Response:
         node = request.query.get("node")

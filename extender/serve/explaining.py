@@ -1,5 +1,7 @@
 """`kvitej explain` as HTTP: a pod's name, or its manifest, → why it waits and where it would go, in words."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from extender.cluster.request import RequestError, request_of
@@ -12,7 +14,7 @@ from extender.wire.objects import Pod
 class ExplainDoor:
     """Reads the book and the planner, if there is one; changes nothing."""
 
-    def __init__(self, book: Book, planner: Planner | None = None) -> None:
+    def __init__(self, book: Book, planner: Callable[[], Planner | None] = lambda: None) -> None:
         self._book = book
         self._planner = planner
 
@@ -56,6 +58,5 @@ class ExplainDoor:
 
     def _why_it_waits(self, uid: str) -> tuple[str, ...]:
         """Its place in line, who is ahead and why, and what it waits for; nothing for a pod that does not wait."""
-        if self._planner is None or uid not in self._planner.waiters:
-            return ()
-        return self._planner.explain(uid).sentences
+        planner = self._planner()
+        return planner.explain(uid).sentences if planner is not None and uid in planner.waiters else ()

@@ -32,10 +32,17 @@ IN_FLIGHT = 16
 
 
 class SharesDoor:
-    """Reads the planner, changes nothing; raises Refusal while the book can't be trusted."""
+    """Reads the planner, changes nothing; raises Refusal while the book can't be trusted, or nothing is planned yet.
+
+    `planner` gives it once it has begun; `clock` gives the seconds that it counts in.
+    """
 
     def __init__(
-        self, book: Book, planner: Planner, fairness: Fairness, clock: Callable[[], float] = time.monotonic
+        self,
+        book: Book,
+        planner: Callable[[], Planner | None],
+        fairness: Fairness,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.planner = planner
         self.fairness = fairness
@@ -44,29 +51,33 @@ class SharesDoor:
 
     def shares(self, tenant: str | None = None) -> bytes:
         """All pools, or one tenant's part of them: KeyError when no policy has it."""
-        self._book.trust()
-        shares = shares_of(self.planner, self._book.snapshot(), self.fairness, self._clock())
+        shares = shares_of(self._begun(), self._book.snapshot(), self.fairness, self._clock())
         return msgspec.json.encode(shares if tenant is None else shares_of_tenant(shares, tenant))
 
     def line(self, most: int) -> bytes:
         """Who waits, at most so many pods of each pool."""
-        self._book.trust()
-        return msgspec.json.encode(lines_of(self.planner, self._book.snapshot(), self._clock(), most))
+        return msgspec.json.encode(lines_of(self._begun(), self._book.snapshot(), self._clock(), most))
 
     def tables(self) -> list[PoolShares]:
-        """What the exporter reads: nothing while the book can't be trusted."""
-        if self._book.unfit() is not None:
-            return []
-        return tables_of(self.planner, self.fairness, self._clock())
+        """What the exporter reads: nothing before the planner begins."""
+        planner = self.planner()
+        return tables_of(planner, self.fairness, self._clock()) if planner is not None else []
 
     def has(self, tenant: str, namespace: str) -> bool:
         """Whether the namespace belongs to that tenant under some policy."""
-        pools = self.planner.pools
+        pools = self._begun().pools
         return any(
             found is not None and found.name == tenant
             for policy in pools.policies.all
             for found in (pools.tenant_in(policy, namespace),)
         )
+
+    def _begun(self) -> Planner:
+        self._book.trust()
+        planner = self.planner()
+        if planner is None:
+            raise Refusal("kvitej does not plan yet: try again in a moment")
+        return planner
 
 
 Guard = Callable[[web.Request, SharesDoor], Awaitable[None]]
@@ -77,9 +88,9 @@ def add_routes(app: web.Application, door: SharesDoor, guard: Guard | None = Non
     """GET /shares, /shares/TENANT and /line?most=N; without a guard to everybody."""
 
     async def answer(request: web.Request, read: Callable[[], bytes]) -> web.Response:
-        if guard is not None:
-            await guard(request, door)
         try:
+            if guard is not None:
+                await guard(request, door)
             return web.Response(body=read(), content_type="application/json")
         except Refusal as refusal:
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"{refusal}\n")
