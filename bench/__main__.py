@@ -189,6 +189,15 @@ def reclaim(**options: Any) -> list[Case]:
     return [functools.partial(reclaim.run, _say("reclaim"), **options)]
 
 
+@main.command()
+@reported
+def planner() -> list[Case]:
+    """One step of the planner at 5,000 nodes, 10,000 waiting pods and 50 tenants, and what a waiting pod keeps."""
+    from bench.cases import planner
+
+    return [functools.partial(planner.run, _say("planner"))]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
@@ -198,6 +207,7 @@ def every() -> list[Case]:
         latency,
         mig,
         placement,
+        planner,
         reclaim,
         sync,
         throughput,
@@ -206,7 +216,7 @@ def every() -> list[Case]:
         webhook,
     )
 
-    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim)
+    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim, planner)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

@@ -19,6 +19,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
 from extender.decide.instructions import (
     Carried,
+    ClassesSeen,
     Failed,
     Happening,
     Instruction,
@@ -31,7 +32,7 @@ from extender.decide.pools import Pool, Pools
 from extender.decide.room import Room, Shape, never_fits
 from extender.decide.turns import Reclaim, Turns
 from extender.decide.waiter import Waiter, created_at, is_preemptible, look_at, ref_of
-from extender.decide.waits import Wait, explain_wait
+from extender.decide.waits import Wait, explain_wait, standing
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO
 from extender.fairness.line import Line
 from extender.fairness.policy import Place
@@ -112,6 +113,10 @@ class Planner:
                 if self.pools.namespace(name, labels):
                     self.pools.follow(self.pools.policies, self.claims.now)
                     self._take_over()
+            case ClassesSeen(preemptible):
+                if preemptible != self.pools.classes:
+                    self.pools.classes = preemptible
+                    self._ask_all_again()
             case Tick():
                 self._tick()
         return self._plan()
@@ -140,6 +145,14 @@ class Planner:
             self._see(snapshot, waiting.pod)
         self.claims.changed = True
 
+    def _ask_all_again(self) -> None:
+        """Who may be evicted has changed."""
+        snapshot = self._book.snapshot()
+        for uid in snapshot.seats:
+            self._charge(uid)
+        for waiting in list(snapshot.waiting.values()):
+            self._see(snapshot, waiting.pod)
+
     def _pod_seen(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         snapshot = self._book.snapshot()
@@ -165,7 +178,9 @@ class Planner:
         stood = waiter.standing
         waiter.pool, waiter.tenant, waiter.shape = pool, tenant.name if tenant else FREE_FOR_ALL, shape
         waiter.priority = (spec.priority if spec else None) or 0
-        waiter.preemptible = is_preemptible(pod) or (tenant is not None and tenant.preemptible)
+        waiter.preemptible = is_preemptible(pod, self.pools.classes) or (
+            tenant is not None and tenant.preemptible
+        )
         if waiter.standing != stood:
             self._leave(waiter, self.pools.of(stood[0]))
         waiter.covered = place is not None
@@ -279,11 +294,7 @@ class Planner:
         room.node(snapshot, name, pool.policy.name if pool else None)
         for uid in snapshot.seats_by_node.get(name, {}):
             self._charge(uid)
-        row = snapshot.index.get(name)
-        for waiter in self.claims.on(name):
-            seat = snapshot.seats[waiter.ref.uid]
-            if seat.cards is None or waiter.shape is None or not room.allows(waiter.shape, row):
-                self.claims.withdraw(waiter)
+        self.claims.recheck(name)
         self.claims.changed = True
 
     def _node_gone(self, name: str) -> None:
@@ -318,12 +329,14 @@ class Planner:
             return Answer(None, "kvitej has not seen the pod yet; it stands in line as soon as it has")
         if waiter.node is not None:
             return Answer(waiter.node)
-        return Answer(None, " ".join(self.explain(uid).sentences)) if waiter.covered else None
+        return Answer(None, standing(waiter, self._line(waiter))) if waiter.covered else None
 
     def explain(self, uid: str) -> Wait:
         """Why a waiting pod waits. Raises KeyError if no such pod waits."""
         waiter = self.waiters[uid]
         pool = self.pools.of(waiter.pool)
+        if pool is not None:
+            pool.entitle(self.claims.now)
         rests = self.claims.rests(uid)
         snapshot, now = self._book.snapshot(), self.claims.now
         return explain_wait(snapshot, waiter, pool, self._line(waiter), rests, now)

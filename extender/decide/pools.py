@@ -37,12 +37,19 @@ class Pool:
     """Who of each tenant has waited for quota so long that nobody behind him may have any."""
     nodes: int = 0
 
+    def entitle(self, now: float) -> None:
+        """Divide the pool among those who use it and those in line."""
+        waiting = {tenant: self.line.units(tenant) for tenant in self.line.tenants()}
+        self.ledger.entitle(waiting, now)
+
 
 class Pools:
     """`guests` is the line of pods that no policy covers."""
 
     def __init__(self, policies: Policies, now: float) -> None:
         self.policies = policies
+        self.classes: frozenset[str] = frozenset()
+        """PriorityClasses whose pods may be evicted in whatever tenant."""
         self._labels: dict[str, Mapping[str, str]] = {}
         self._nodes: dict[str, tuple[Pool | None, int]] = {}
         self._booked: dict[str, Pool] = {}
@@ -120,6 +127,10 @@ class Pools:
 
     # charges
 
+    def booked_in(self, uid: str) -> Pool | None:
+        """The pool whose ledger has the pod's charge."""
+        return self._booked.get(uid)
+
     def charge(self, snapshot: Snapshot, uid: str, now: float) -> bool:
         """Book what the pod's seat is charged now, nothing if it has none; tells whether that is news."""
         seat = snapshot.seats.get(uid)
@@ -146,7 +157,9 @@ class Pools:
             tenant=tenant.name if tenant else FREE_FOR_ALL,
             units=round(units(seat.request, inventory) * MICRO),
             node=seat.node,
-            preemptible=seat.preemptible or (tenant is not None and tenant.preemptible),
+            preemptible=seat.preemptible
+            or seat.priority_class in self.classes
+            or (tenant is not None and tenant.preemptible),
             released=seat.phase is Phase.CLAIMED,
         )
 
