@@ -1,23 +1,37 @@
-"""The planner with somebody who counts: what each step says of waits, releases, evictions and nominations."""
+"""The planner with somebody who counts: what each step says of waits, releases, evictions and nominations.
+
+Once a second it also looks at the shares, and compares a few charges with what sits.
+"""
+
+import math
+from collections.abc import Callable
 
 from extender.cluster.events import Outcome, PodGone, PodSeen, Settled
 from extender.cluster.request import is_over
-from extender.decide.instructions import Evict, Happening, Instruction, NotEvicted, Release
+from extender.cluster.snapshot import Snapshot
+from extender.decide.audit import Audit
+from extender.decide.instructions import Evict, Happening, Instruction, NotEvicted, Release, Tick
 from extender.decide.plan import Planner
+from extender.decide.report import tables_of
 from extender.fairness.depth import Queue
 from extender.fairness.record import Fairness
 
+LOOK_SECONDS = 1.0
+
 
 class Counted:
-    """`step` is the planner's, and `fairness` knows of it.
+    """`step` is the planner's, and `fairness` knows of it; `snapshot` is the book's.
 
     A victim counts as evicted when it leaves after it was asked to, so that neither a lost answer nor a refused
     eviction counts wrongly.
     """
 
-    def __init__(self, planner: Planner, fairness: Fairness) -> None:
+    def __init__(self, planner: Planner, fairness: Fairness, snapshot: Callable[[], Snapshot]) -> None:
         self.planner = planner
         self.fairness = fairness
+        self._snapshot = snapshot
+        self._audit = Audit(planner.pools)
+        self._looked = -math.inf
         self._asked: dict[str, Queue] = {}
         """Pods whose eviction was asked for and that are still there."""
 
@@ -47,7 +61,15 @@ class Counted:
         refusals = self.planner.claims.refusals
         said = self.planner.step(event, now)
         self.fairness.missed(self.planner.claims.refusals - refusals)
+        if isinstance(event, Tick) and now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._look(now)
         return self._told(said, now)
+
+    def _look(self, now: float) -> None:
+        self.fairness.observe(tables_of(self.planner, self.fairness, now), now)
+        self._audit.step(self._snapshot())
+        self.fairness.charged_wrongly = self._audit.off
 
     def _bound(self, uid: str, node: str | None, now: float) -> None:
         """Whichever tells of it first: the answer to Bind or the watch."""

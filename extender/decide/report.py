@@ -3,6 +3,7 @@
 Reading changes nothing but that entitlements are those of the moment that is asked about.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
@@ -54,16 +55,18 @@ class _Queue:
 
 def tables_of(planner: Planner, fairness: Fairness, now: float) -> list[PoolShares]:
     """The numbers of all pools, without conditions."""
-    queues: dict[Queue, _Queue] = {}
+    queues: defaultdict[tuple[str | None, str], _Queue] = defaultdict(_Queue)
     for waiter in planner.waiters.values():
-        if waiter.pool is not None:
-            queue = queues.setdefault(Queue(waiter.pool, waiter.tenant), _Queue())
-            queue.pods += 1
-            queue.longest = max(queue.longest, now - waiter.since)
+        queue = queues[waiter.pool, waiter.tenant]
+        queue.pods += 1
+        if now - waiter.since > queue.longest:
+            queue.longest = now - waiter.since
     return [_table(pool, queues, fairness, now) for pool in planner.pools.by_name.values()]
 
 
-def _table(pool: Pool, queues: Mapping[Queue, _Queue], fairness: Fairness, now: float) -> PoolShares:
+def _table(
+    pool: Pool, queues: Mapping[tuple[str | None, str], _Queue], fairness: Fairness, now: float
+) -> PoolShares:
     ledger, policy = pool.ledger, pool.policy
     waiting = {tenant: pool.line.units(tenant) for tenant in pool.line.tenants()}
     ledger.entitle(waiting, now)
@@ -75,12 +78,12 @@ def _table(pool: Pool, queues: Mapping[Queue, _Queue], fairness: Fairness, now: 
         least = ledger.least(name) / MICRO
         apart = drift(used, entitled)
         tally = fairness.tally(Queue(policy.name, name))
-        queue = queues.get(Queue(policy.name, name), _Queue())
+        queue = queues.get((policy.name, name), _Queue())
         rows.append(
             TenantShares(
                 name=name,
                 min=least,
-                max=ledger.most(name) / MICRO,
+                max=min(ledger.most(name), ledger.capacity) / MICRO,
                 weight=tenant.weight,
                 entitlement=entitled,
                 whole=whole[name],
@@ -95,7 +98,7 @@ def _table(pool: Pool, queues: Mapping[Queue, _Queue], fairness: Fairness, now: 
                 short_seconds=tally.short_seconds,
             )
         )
-    guests = queues.get(Queue(policy.name, FREE_FOR_ALL), _Queue())
+    guests = queues.get((policy.name, FREE_FOR_ALL), _Queue())
     free = ledger.account(FREE_FOR_ALL).used / MICRO
     if free or guests.pods:
         rows.append(
@@ -117,7 +120,7 @@ def _row_of_no_tenant(ledger: Ledger, used: float, queue: _Queue, evictions: int
     return TenantShares(
         name=FREE_FOR_ALL,
         min=0.0,
-        max=ledger.most(FREE_FOR_ALL) / MICRO,
+        max=min(ledger.most(FREE_FOR_ALL), ledger.capacity) / MICRO,
         weight=0.0,
         entitlement=0.0,
         whole=0,

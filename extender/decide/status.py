@@ -15,8 +15,7 @@ from extender.decide.report import ACCEPTED, shares_of
 from extender.fairness.depth import Queue
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO
 from extender.fairness.record import Fairness
-from extender.fairness.usage import Running, Saved, Usage, saved_in, timestamp, wall_of
-from extender.wire.objects import Pod
+from extender.fairness.usage import Running, Saved, Usage, saved_in, timestamp
 from extender.wire.policy import PolicyCondition, PolicyStatus, TenantStatus
 from extender.wire.shares import Condition
 
@@ -152,21 +151,3 @@ def _read(status: Status) -> tuple[Saved | None, dict[str, int]]:
     read = msgspec.convert(status, PolicyStatus)
     evictions = {tenant.name: tenant.evictions for tenant in read.tenants or ()}
     return saved_in(read), evictions
-
-
-def bound_at(pod: Pod) -> float | None:
-    """Wall time at which the pod was bound, as far as it tells: at the latest its start, or its create."""
-    status = pod.status
-    if pod.spec is None or not pod.spec.node_name:
-        return None
-    times = [
-        condition.last_transition_time
-        for condition in (status.conditions if status else None) or ()
-        if condition.type == "PodScheduled" and condition.status == "True"
-    ]
-    for text in (*times, status.start_time if status else None, pod.metadata.creation_timestamp):
-        try:
-            return wall_of(text or "")
-        except ValueError:
-            continue
-    return None

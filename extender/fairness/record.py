@@ -63,6 +63,8 @@ class Fairness:
         self.recoveries: dict[str, Recovery] = {}
         self.nominations_held = 0
         self.nominations_missed = 0
+        self.charged_wrongly: float | None = None
+        """GPU units by which ledgers differ from what sits: not 0 is a bug. None while that is not known."""
         self._observed: float | None = None
 
     def tally(self, whose: Queue) -> Tally:

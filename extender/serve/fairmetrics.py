@@ -131,6 +131,13 @@ class FairnessCollector(Collector):
         nominations.add_metric(["held"], self._fairness.nominations_held)
         nominations.add_metric(["missed"], self._fairness.nominations_missed)
         yield nominations
+        wrong = GaugeMetricFamily(
+            "kvitej_ledger_drift_gpus",
+            "GPU units by which the ledgers differ from what sits on the nodes; not 0 is a bug in kvitej.",
+        )
+        if self._fairness.charged_wrongly is not None:
+            wrong.add_metric([], self._fairness.charged_wrongly)
+        yield wrong
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -51,7 +51,7 @@ class CountedWorld(World):
     def __init__(self, **parts: Any) -> None:
         super().__init__([policy(POLICY, "p")], nodes=["n0"], **parts)
         self.fairness = Fairness()
-        self.counted = Counted(self.planner, self.fairness)
+        self.counted = Counted(self.planner, self.fairness, self.state.snapshot)
 
     def tell(self, event: Happening) -> list[Instruction]:
         if isinstance(event, PodSeen | PodGone | NodeSeen | NodeGone | Reserved | Settled):
@@ -151,3 +151,26 @@ def test_a_victim_whose_eviction_is_refused_does_not_count_when_it_leaves(reason
     world.tell(NotEvicted("uid-ml-0", reason))
     world.end("uid-ml-0")
     assert world.tally("ml").evictions == 0
+
+
+def test_shares_and_charges_are_looked_at_once_a_second() -> None:
+    world = CountedWorld()
+    world.put(*(Job(f"ml-{n}", "ml", 4) for n in range(2)))
+    world.run()
+    assert world.fairness.charged_wrongly is None
+    world.wait(1)
+    assert world.fairness.charged_wrongly == 0
+    world.put(Job("a", "web", 4))
+    world.wait(5, step=0.1)
+    assert 4 <= world.tally("web").short_seconds <= 5
+    assert world.tally("ml").short_seconds == 0
+
+
+def test_a_recovery_ends_once_every_score_is_one_again() -> None:
+    world = reclaiming()
+    world.now = 5
+    world.run()
+    world.wait(2)
+    recovery = world.fairness.recoveries["p"]
+    assert (recovery.began, sum(recovery.seconds.counts)) == (None, 1)
+    assert 0 < recovery.seconds.total <= 7

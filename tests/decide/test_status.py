@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from extender.cluster.events import NodeSeen, PodSeen
 from extender.cluster.state import ClusterState
 from extender.decide.claims import Settings
+from extender.decide.giving import Giver
 from extender.decide.plan import Planner
-from extender.decide.status import bound_at, restore, status_of, status_refused
+from extender.decide.status import restore, status_of, status_refused
+from extender.decide.waiter import bound_at
 from extender.fairness.depth import Queue
 from extender.fairness.reading import Policies
 from extender.fairness.record import Fairness
@@ -203,7 +205,7 @@ def test_after_a_kill_no_more_is_off_than_what_was_unseen(
 
 def test_a_pod_tells_when_it_was_bound_as_well_as_it_can() -> None:
     raw = raw_pod("a", at="n0", created="2026-11-30T12:00:00Z")
-    assert bound_at(read_pod(raw)) == wall_of("2026-11-30T12:00:00Z")
+    assert bound_at(read_pod(raw)) is None
     raw["status"]["startTime"] = "2026-11-30T12:05:00Z"
     assert bound_at(read_pod(raw)) == wall_of("2026-11-30T12:05:00Z")
     raw["status"]["conditions"] = [
@@ -211,4 +213,22 @@ def test_a_pod_tells_when_it_was_bound_as_well_as_it_can() -> None:
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-30T12:04:00Z"},
     ]
     assert bound_at(read_pod(raw)) == wall_of("2026-11-30T12:04:00Z")
-    assert bound_at(read_pod(raw_pod("b"))) is None
+
+
+def test_the_giver_knows_since_when_each_pod_is_bound() -> None:
+    state = ClusterState(managed_resources())
+    giver = Giver(state, WALL)
+    raw = raw_pod("a", {GPU: "1"}, at="n0", phase="Running")
+    raw["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-30T11:00:00Z"}
+    ]
+    seen: list[Any] = [
+        NodeSeen(node("n0", {GPU: "8"})),
+        PodSeen(read_pod(raw)),
+        PodSeen(read_pod(raw_pod("b", {GPU: "1"}, at="n0", phase="Running"))),
+        PodSeen(read_pod(raw_pod("c", {GPU: "1"}))),
+    ]
+    for event in seen:
+        state.apply(event)
+        giver.apply(event, 40.0)
+    assert giver.bound() == {"uid-a": WALL - 3600, "uid-b": WALL + 40}

@@ -300,6 +300,7 @@ FAIR = (
     "wait",
     "recover",
     "nomination",
+    "ledger",
 )
 
 
