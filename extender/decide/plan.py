@@ -324,7 +324,7 @@ class Planner:
         uid = pod.metadata.uid
         waiter = self.waiters.get(uid)
         if waiter is None:
-            if self._place(pod) is None:
+            if self._place(pod) is None or not _asks_devices(pod):
                 return None
             return Answer(None, "kvitej has not seen the pod yet; it stands in line as soon as it has")
         if waiter.node is not None:
@@ -360,3 +360,11 @@ class Planner:
             standing += stands
         lines = [self.pools.guests, *(pool.line for pool in self.pools.by_name.values())]
         assert sum(map(len, lines)) == standing, "a line has a pod too many"
+
+
+def _asks_devices(pod: Pod) -> bool:
+    """Whether a seat would hold a device; what cannot be read may."""
+    try:
+        return bool(request_of(pod).devices)
+    except RequestError:
+        return True

@@ -51,6 +51,8 @@ class Shape:
     tried: int = _ALL
     refused: dict[str, float] = field(default_factory=dict)
     """Nodes that the scheduler refused, until when they are left alone."""
+    strikes: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """How often it refused each, and until when that counts."""
 
     def untry(self) -> None:
         """Forget that it fitted nowhere."""
@@ -249,8 +251,16 @@ class Room:
 
     # what the scheduler refused
 
-    def refuse(self, shape: Shape, node: str, until: float) -> None:
-        shape.refused[node] = until
+    def refuse(self, shape: Shape, node: str, now: float, first: float, most: float) -> None:
+        """Leave the node alone for such pods: for `first` seconds, and each time for twice as long, up to `most`.
+
+        A first refusal may be no more than a race: the scheduler learns of room a little later than the book.
+        """
+        count, counts_until = shape.strikes.get(node, (0, now))
+        count = count if now < counts_until else 0
+        pause = min(first * 2**count, most)
+        shape.strikes[node] = min(count + 1, 16), now + pause + most
+        shape.refused[node] = now + pause
 
     def forgive(self, now: float) -> None:
         """Refusals that are old enough count no more."""

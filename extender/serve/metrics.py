@@ -71,7 +71,7 @@ class Metrics:
 
 
 _OUTCOMES = {
-    "filter": ("kept", "refused", "error"),
+    "filter": ("kept", "refused", "waits", "error"),
     "prioritize": ("graded", "error"),
     "preempt": ("answered", "error"),
     "mutate": ("allowed", "refused", "error"),
