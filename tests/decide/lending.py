@@ -6,7 +6,7 @@ from extender.cluster.events import NodeSeen, PodSeen
 from extender.cluster.state import ClusterState
 from extender.decide.claims import Settings
 from extender.decide.giving import Giver
-from extender.decide.instructions import ClassesSeen, Instruction, Tick
+from extender.decide.instructions import ClassesSeen, Instruction, PoliciesSeen, Tick
 from extender.decide.plan import Planner
 from extender.fairness.policy import Policy, Share, Tenant
 from extender.fairness.reading import Policies
@@ -51,7 +51,7 @@ class World:
 
     def see(self, event: Any, after: float = 0.0) -> list[Instruction]:
         self.now += after
-        if not isinstance(event, Tick | ClassesSeen):
+        if not isinstance(event, Tick | ClassesSeen | PoliciesSeen):
             self.state.apply(event)
         self.giver.apply(event, self.now)
         told = self.planner.step(event, self.now)
