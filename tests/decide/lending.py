@@ -3,6 +3,7 @@
 from typing import Any
 
 from extender.cluster.events import NodeSeen, PodSeen
+from extender.cluster.mix import EVEN, Scales
 from extender.cluster.state import ClusterState
 from extender.decide.claims import Settings
 from extender.decide.giving import Giver
@@ -28,13 +29,14 @@ class World:
         *,
         nodes: int = 1,
         gpus: int = 4,
+        scales: Scales = EVEN,
         dry_run: bool = False,
         policies: bool = True,
         selector: dict[str, str] | None = None,
         **batch: Any,
     ) -> None:
         self.now = 10_000.0
-        self.state = ClusterState(managed_resources())
+        self.state = ClusterState(managed_resources(), scales)
         tenants = (
             Tenant("batch", 1.0, **{"preemptible": True, **batch}),
             Tenant("live", 1.0, least=Share(part=0.5)),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.events import NodeSeen, PodGone, PodSeen
+from extender.cluster.mix import Scales
 from extender.decide.budgets import Budgets
 from extender.decide.giving import Giver, UnreadableMark, WouldEvict
 from extender.decide.instructions import (
@@ -236,7 +237,7 @@ def test_a_dry_run_only_reports_and_does_so_once() -> None:
 
 def test_the_book_knows_what_is_borrowed_and_places_by_it() -> None:
     """Two GPUs of n0 are pinned: what is guaranteed joins them, what can be asked back stays apart."""
-    world = World(nodes=2, preemptible=False)
+    world = World(nodes=2, preemptible=False, scales=Scales(fragmentation=0))
     world.sits("a", 0)
     world.sits("b", 1)
     [release] = world.wants("guaranteed", tenant="batch")
