@@ -190,11 +190,12 @@ def test_a_pod_that_is_being_deleted_is_kept_by_no_budget() -> None:
 )
 def test_budgets_cover_what_their_selector_says(selector: Any, covered: bool) -> None:
     budgets = Budgets()
-    assert budgets.follow([pdb("p", 3, selector)]) == (selector is not None)
+    assert budgets.follow([pdb("p", 3, selector)]) == ({"batch"} if selector is not None else set())
     assert budgets.covering("batch", {"app": "x"}) == (("batch/p",) if covered else ())
     assert budgets.covering("other", {"app": "x"}) == ()
     assert budgets.allowed == {"batch/p": 3}
-    assert not budgets.follow([pdb("p", 2, selector)])
+    assert budgets.follow([pdb("p", 2, selector)]) == set()
+    assert budgets.follow([]) == ({"batch"} if selector is not None else set())
 
 
 def test_work_that_is_not_preemptible_stays_unless_pod_or_class_say_otherwise() -> None:
