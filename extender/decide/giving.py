@@ -26,6 +26,7 @@ from extender.decide.lent import Candidate, Lent
 from extender.decide.reclaim import NoReclaim, reclaim
 from extender.decide.room import Rows
 from extender.decide.turns import Victims
+from extender.decide.waiter import bound_at
 from extender.fairness.ledger import MICRO, Entry, Ledger
 from extender.fairness.usage import wall_of
 from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT
@@ -194,10 +195,12 @@ class Giver:
         )
 
     def _start(self, pod: Pod, seen: float) -> float:
-        try:
-            return wall_of((pod.status.start_time if pod.status else None) or "") - self._wall
-        except ValueError:
-            return seen
+        wall = bound_at(pod)
+        return seen if wall is None else wall - self._wall
+
+    def bound(self) -> dict[str, float]:
+        """Wall time since which each pod with devices is bound, as far as is known, by uid."""
+        return {uid: says.started + self._wall for uid, says in self._says.items()}
 
     # what could be given back
 

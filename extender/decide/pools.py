@@ -91,13 +91,19 @@ class Pools:
     def place(self, namespace: str, scheduler: str) -> Place | None:
         return self.policies.place(namespace, self._labels.get(namespace, {}), scheduler)
 
+    def conflicts(self, snapshot: Snapshot) -> dict[str, str]:
+        """What two policies, or two tenants of one, claim: sentences by policy."""
+        nodes = {}
+        if len(self.by_name) > 1:
+            nodes = {name: _labels(inventory) for name, inventory in snapshot.inventories.items()}
+        return self.policies.conflicts(self._labels, nodes)
+
     # nodes
 
     def node(self, inventory: Inventory) -> Pool | None:
         """The node is there and looks like this; gives its pool."""
         self.node_gone(inventory.name)
-        labels = {key: inventory.name if value is None else value for key, value in inventory.traits.labels}
-        policy = self.policies.pool_of(labels)
+        policy = self.policies.pool_of(_labels(inventory))
         pool = self.by_name[policy.name] if policy else None
         amount = capacity_of(inventory)
         self._nodes[inventory.name] = (pool, amount)
@@ -184,6 +190,10 @@ class Pools:
             assert pool.ledger.capacity == sum(map(capacity_of, inventories)), (
                 f"the capacity of {name} is off"
             )
+
+
+def _labels(inventory: Inventory) -> dict[str, str]:
+    return {key: inventory.name if value is None else value for key, value in inventory.traits.labels}
 
 
 def capacity_of(inventory: Inventory) -> int:
