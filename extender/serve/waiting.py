@@ -16,6 +16,7 @@ import structlog
 
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
 from extender.decide.claims import Settings
+from extender.decide.counted import Counted
 from extender.decide.giving import Giver
 from extender.decide.instructions import (
     Carried,
@@ -40,6 +41,7 @@ from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
 from extender.fairness.policy import Place
 from extender.fairness.reading import Policies
+from extender.fairness.record import Fairness
 from extender.serve.book import Book
 from extender.wire.objects import Pod
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
@@ -74,7 +76,7 @@ class WaitDoor:
     """Whose turn is it, and where will it sit?
 
     Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why. `clock` is
-    monotonic, `wall` the time of the day, in seconds.
+    monotonic, `wall` the time of the day, in seconds. `fairness` is what has been counted since.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class WaitDoor:
     ) -> None:
         self.depths = QueueDepths()
         self.planner: Planner | None = None
+        self.fairness = Fairness()
+        self._counted: Counted | None = None
         self._book = book
         self._releaser = releaser
         self._settings = settings
@@ -128,10 +132,11 @@ class WaitDoor:
         for name, labels in self._labels.items():
             planner.pools.namespace(name, labels)
         self.planner = planner
+        counted = self._counted = Counted(planner, self.fairness, self._book.snapshot)
         self._step(ClassesSeen(self.preemptible_classes))
         for waiting in list(self._book.snapshot().waiting.values()):
             self._count(waiting.pod)
-        self._carry_out(planner.begin(now, self._wall()))
+        self._carry_out(counted.begin(now, self._wall()))
 
     def policies(self, policies: Policies) -> None:
         """These are the policies now."""
@@ -168,7 +173,16 @@ class WaitDoor:
         """Let time pass, until cancelled."""
         while True:
             await asyncio.sleep(_TICK)
-            self._step(Tick())
+            self.tick()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._step(Tick())
+
+    async def settle(self) -> None:
+        """Until all that could be planned is planned and carried out."""
+        while self._last or self._resumed:
+            await asyncio.wait(self._last.values()) if self._last else await asyncio.sleep(0)
 
     def _happened(self, event: Event) -> None:
         self._giver.apply(event, self._clock())
@@ -193,9 +207,9 @@ class WaitDoor:
             self.depths.seen(uid, Queue(place.policy.name, place.tenant.name))
 
     def _step(self, event: Happening) -> None:
-        if self.planner is None:
+        if self.planner is None or self._counted is None:
             return
-        self._carry_out(self.planner.step(event, self._clock()))
+        self._carry_out(self._counted.step(event, self._clock()))
         for notice in self._giver.notices():
             log.warning(str(notice), notice=type(notice).__name__)
         if self.planner.busy and not self._resumed:

@@ -13,9 +13,12 @@ from extender.wire.objects import Quantity
 
 
 class What(Enum):
-    BOUND = "bound"
     WAITS = "waits"
+    RELEASED = "released"
+    BOUND = "bound"
     VETOED = "vetoed"
+    REFUSED = "refused"
+    EVICTED = "evicted"
     PAST_US = "past kvitej"
     ENDED = "ended"
 
@@ -51,7 +54,9 @@ def cards_text(seat: Seat | None) -> str:
 
 def why_chosen(bound: Bound, seat: Seat | None, book: Snapshot) -> str:
     """How the node was found, and what the pod leaves of it."""
-    if bound.totals:
+    if bound.nominated:
+        found = "where kvitej had nominated it"
+    elif bound.totals:
         found = f"best of {len(bound.totals)} that fit, before {_runner_up(bound)}"
     elif bound.asked == 1:
         found = "the only node with room"
