@@ -144,8 +144,8 @@ class Claims:
         snapshot = self._book.snapshot()
         self._book.apply(Promised(snapshot.waiting[uid].pod, node, devices))
         snapshot = self._book.snapshot()
-        self.room.seen(snapshot, snapshot.index.get(node))
         self._pools.charge(snapshot, uid, self.now)
+        self.room.seen(snapshot, snapshot.index.get(node))
         waiter.node, waiter.until = node, self.now + self._settings.claim
         self._live[uid] = waiter
         self._resting.pop(uid, None)

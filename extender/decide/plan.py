@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from extender.cluster.assignment import units
 from extender.cluster.eligibility import Constraints, constraints_of
-from extender.cluster.events import NodeGone, NodeSeen, Outcome, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.events import NodeGone, NodeSeen, Outcome, PodGone, PodSeen, Reckoned, Reserved, Settled
 from extender.cluster.request import Request, RequestError, is_over, request_of
 from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
@@ -57,7 +57,7 @@ class Planner:
         self, book: Book, policies: Policies, settings: Settings, now: float, reclaim: Reclaim | None = None
     ) -> None:
         self.waiters: dict[str, Waiter] = {}
-        self.pools = Pools(policies, now)
+        self.pools = Pools(policies, now, lambda uid, borrowed: book.apply(Reckoned(uid, borrowed)))
         self.claims = Claims(book, self.pools, settings, self._line_up, now)
         self.busy = False
         self._book = book

@@ -188,8 +188,13 @@ class Room:
         shape.tried = self._first + len(self._log)
         return False
 
-    def find(self, snapshot: Snapshot, shape: Shape, barred: Collection[int]) -> int | None:
-        """The best row for one pod of the shape but the `barred`; None: it fits on none till a row changes."""
+    def find(
+        self, snapshot: Snapshot, shape: Shape, barred: Collection[int], borrowed: bool | None = None
+    ) -> int | None:
+        """The best row for one pod of the shape but the `barred`; None: it fits on none till a row changes.
+
+        `borrowed`: whether the pod's work can be asked back; None where no policy says so.
+        """
         rows = self._untried(shape)
         if len(rows) > _FEW:
             rows = rows[self._feeds(snapshot, shape.request, rows)]
@@ -200,7 +205,7 @@ class Room:
         if len(rows) == 1 and self.fits(snapshot, shape, int(rows[0])):
             return int(rows[0])
         if len(rows) > 1:
-            kept = place(snapshot, shape.request, rows, 1).kept
+            kept = place(snapshot, shape.request, rows, 1, borrowed).kept
             if len(kept):
                 return int(kept[0])
         shape.tried = self._first + len(self._log)

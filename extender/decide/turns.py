@@ -187,7 +187,8 @@ class Turns:
             row = snapshot.index.get(waiter.nominated)
             if row >= 0 and row not in barred and room.fits(snapshot, shape, row):
                 return row
-        row_found = room.find(snapshot, shape, barred)
+        borrowed = group.preemptible if waiter.pool is not None else None
+        row_found = room.find(snapshot, shape, barred, borrowed)
         if row_found is not None:
             inventory = snapshot.inventories[snapshot.index.name(row_found)]
             exact = round(units(shape.request, inventory) * MICRO)

@@ -109,14 +109,14 @@ async def embedded(
         clock=clock,
         wall=clock.wall,
     )
-    reviews = WebhookDoor(admission(config, wait, wait.labels_of), wait.depths, metrics, clock)
+    reviews = WebhookDoor(admission(config, wait, wait.labels_of, wait.preemptible_classes, wait.never_fits), wait.depths, metrics, clock)
     cluster.admission = Admission(reviews.mutate, reviews.validate)
     for kind in file.nodes:
         for name in numbered(kind.name, kind.count):
             cluster.add_node(name, kind.labels, kind.allocatable)
     wait.namespaces({tenant: {} for tenant in file.tenants})
     wait.policies(read_policies(file.policies))
-    wait.begin()
+    wait.begin({})
     shares = SharesDoor(book, lambda: wait.planner, wait.fairness, clock)
     metrics.follow(shares)
     app = verbs(

@@ -14,7 +14,9 @@ from typing import Protocol
 
 import structlog
 
+from extender.cluster.eligibility import constraints_of
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.request import request_of
 from extender.decide.claims import Settings
 from extender.decide.counted import Counted
 from extender.decide.giving import Giver
@@ -37,9 +39,10 @@ from extender.decide.instructions import (
 from extender.decide.plan import Answer, Planner
 from extender.decide.preempt import Guard, Protection
 from extender.decide.protect import guard_for
+from extender.decide.status import Status, restore
 from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
-from extender.fairness.policy import Place
+from extender.fairness.policy import Place, Policy
 from extender.fairness.reading import Policies
 from extender.fairness.record import Fairness
 from extender.serve.book import Book
@@ -93,7 +96,7 @@ class WaitDoor:
         self.depths = QueueDepths()
         self.planner: Planner | None = None
         self.fairness = Fairness()
-        self._counted: Counted | None = None
+        self._counted: Counted
         self._book = book
         self._releaser = releaser
         self._settings = settings
@@ -120,23 +123,45 @@ class WaitDoor:
         """The policy and tenant of pods, by the policies as they are now."""
         return self._policies.place(namespace, labels, scheduler)
 
+    def never_fits(self, policy: Policy, pod: Pod) -> bool:
+        """Whether no node of the policy's pool would hold the pod even when empty; not said while nothing is known."""
+        if self.planner is None or not self._book.snapshot().inventories:
+            return False
+        return self.planner.never_fits(policy.name, request_of(pod), constraints_of(pod))
+
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         return self._labels.get(namespace, {})
 
     # what it is told
 
-    def begin(self) -> None:
-        """The book is complete, policies and namespaces are told: plan from now on."""
+    def begin(self, statuses: Mapping[str, Status]) -> None:
+        """The book is complete, policies and namespaces are told: plan from now on.
+
+        `statuses` are those of the policies, in which an earlier process has left what each tenant had used.
+        """
         now = self._clock()
         planner = Planner(self._book.state, self._policies, self._settings, now, self._giver)
         for name, labels in self._labels.items():
             planner.pools.namespace(name, labels)
+        planner.step(ClassesSeen(self.preemptible_classes), now)
+        told = restore(
+            planner,
+            self._book.snapshot(),
+            self.fairness,
+            statuses,
+            self._giver.bound(),
+            wall=self._wall(),
+            now=now,
+        )
+        for sentence in told:
+            log.warning(sentence)
         self.planner = planner
-        counted = self._counted = Counted(planner, self.fairness, self._book.snapshot)
-        self._step(ClassesSeen(self.preemptible_classes))
+        self._counted = Counted(planner, self.fairness, self._book.snapshot)
         for waiting in list(self._book.snapshot().waiting.values()):
             self._count(waiting.pod)
-        self._carry_out(counted.begin(now, self._wall()))
+        self._carry_out(self._counted.begin(now, self._wall()))
+        for pool in planner.pools.by_name.values():
+            self._giver.catch_up(pool.ledger)
 
     def policies(self, policies: Policies) -> None:
         """These are the policies now."""
@@ -207,7 +232,7 @@ class WaitDoor:
             self.depths.seen(uid, Queue(place.policy.name, place.tenant.name))
 
     def _step(self, event: Happening) -> None:
-        if self.planner is None or self._counted is None:
+        if self.planner is None:
             return
         self._carry_out(self._counted.step(event, self._clock()))
         for notice in self._giver.notices():
