@@ -173,7 +173,7 @@ async def _serve(
 
 async def _play(file: ClusterFile, running: Embedded, screen: Screen, seconds: float) -> str:
     """Play to the end, spread over some `seconds`; says what went otherwise than the file expects."""
-    # Nearly every pod has two steps: it is bound, and it ends.
+    # Of a pod, one to five steps are shown: that it waits, is released, bound, evicted, or ends.
     pause = seconds / (2 * sum(kind.count for kind in file.pods) or 1)
     started, turns = time.monotonic(), count(1)
 

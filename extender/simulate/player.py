@@ -22,9 +22,18 @@ from extender.simulate.clock import Clock
 from extender.simulate.cluster import EmbeddedCluster, Json, is_gated, nomination
 from extender.simulate.clusterfile import ClusterFile, Intruder, PodKind, numbered
 from extender.simulate.scheduler import NAME, Bound, Scheduler, Unschedulable, Vetoed, lacking
-from extender.simulate.story import Step, What, asks_text, cards_text, why_chosen, why_waiting
+from extender.simulate.story import (
+    Step,
+    What,
+    asks_text,
+    cards_text,
+    why_chosen,
+    why_in_line,
+    why_unschedulable,
+)
 from extender.wire.marks import EVICTED, GPU_MEMORY
 from extender.wire.quantity import milli
+from extender.wire.shares import Shares
 
 BACKOFF = 1.0
 GRACE = 30.0
@@ -43,10 +52,17 @@ class Planning(Protocol):
     def explain(self, uid: str) -> Wait:
         """Why a waiting pod waits."""
 
+    def shares(self) -> Shares:
+        """Who has what now."""
+
 
 @dataclass(slots=True)
 class _Entry:
-    """A pod of the file, and its object while there is one. `told`: it was shown as waiting, for this reason."""
+    """A pod of the file, and its object while there is one.
+
+    `told`: it was shown as waiting, for this reason. `offered` is the node on which it was last tried as nominated,
+    `seated` the step that last bound it.
+    """
 
     kind: PodKind
     name: str
@@ -56,6 +72,7 @@ class _Entry:
     told: Reason | None = None
     gated: bool = False
     nominated: str | None = None
+    offered: str | None = None
     seated: Step | None = None
     evicted: bool = False
 
@@ -188,7 +205,7 @@ class Player:
     async def _arrive(self, entry: _Entry) -> None:
         kind = entry.kind
         declared = {GPU_MEMORY: str(kind.gpu_memory)} if kind.gpu_memory else {}
-        entry.since, entry.told, entry.seated, entry.evicted = self._clock(), None, None, False
+        entry.since, entry.told, entry.offered, entry.evicted = self._clock(), None, None, False
         try:
             pod = self._cluster.create(kind.tenant, entry.name, kind.asks, declared, NAME)
         except RefusedError as error:
@@ -210,16 +227,17 @@ class Player:
             if intruder is not None:
                 await self._intrude(intruder, node)
 
-        if entry.told is not None and entry.nominated is not None:
-            waited = duration.text(self._clock() - entry.since)
-            why = f"its turn has come after {waited}: gate lifted, {entry.nominated} nominated"
-            await self._show(self._step(What.RELEASED, entry, entry.nominated, why))
-            entry.told = Reason.SCHEDULER
+        if entry.told is not None and entry.nominated not in (None, entry.offered):
+            how = "its gate is lifted" if entry.offered is None else "it is nominated for this node instead"
+            why = f"its turn after {duration.text(self._clock() - entry.since)}: {how}"
+            await self._show(self._step(What.RELEASED, entry, entry.nominated or "", why))
+        entry.offered = entry.nominated
         match await self._scheduler.schedule(entry.pod, before_bind):
             case Bound(node) as bound:
                 book = self._snapshot()
                 seat = book.seats.get(entry.pod["metadata"]["uid"])
-                step = self._step(What.BOUND, entry, node, why_chosen(bound, seat, book), cards_text(seat))
+                why = why_chosen(bound, seat, book, self._planning.shares(), entry.kind.tenant)
+                step = self._step(What.BOUND, entry, node, why, cards_text(seat))
                 entry.seated = step
                 self.bound[entry.kind.tenant] += 1
                 del self._unbound[entry.key]
@@ -228,9 +246,10 @@ class Player:
                 if entry.told is not None:
                     return
                 entry.told = Reason.ROOM
-                step = self._step(What.WAITS, entry, "-", why_waiting(refused))
+                step = self._step(What.WAITS, entry, "-", why_unschedulable(refused))
             case Vetoed(node, reason):
                 step = self._step(What.VETOED, entry, node, f"vetoed at Bind: {reason}")
+                entry.told = Reason.SCHEDULER
                 self.vetoed.append(step)
                 self._at(self._clock() + BACKOFF, partial(self._again, entry, entry.pod))
         await self._show(step)
@@ -283,15 +302,13 @@ class Player:
         reason = entry.pod["metadata"]["annotations"][EVICTED]
         step = replace(entry.seated, at=self._clock(), what=What.EVICTED, why=f"evicted {reason}")
         self.evicted.append(step)
-        self._at(self._clock() + GRACE, partial(self._is_replaced, entry, entry.seated))
+        self._at(self._clock() + GRACE, partial(self._is_replaced, entry))
         await self._show(step)
 
-    async def _is_replaced(self, entry: _Entry, seated: Step) -> None:
+    async def _is_replaced(self, entry: _Entry) -> None:
         """An evicted pod's grace is over: it leaves, and its controller creates it again."""
         self._cluster.delete(*entry.key)
         entry.pod = None
-        why = f"is gone, {duration.text(GRACE)} after its eviction; its controller creates it again"
-        await self._show(replace(seated, at=self._clock(), what=What.ENDED, why=why))
         await self._settle()
         self._unbound[entry.key] = entry
         await self._arrive(entry)
@@ -303,7 +320,8 @@ class Player:
         wait = self._planning.explain(entry.pod["metadata"]["uid"])
         if entry.told is None or (wait.reason is Reason.VICTIMS and entry.told is not Reason.VICTIMS):
             entry.told = wait.reason
-            await self._show(self._step(What.WAITS, entry, wait.node or "-", " ".join(wait.sentences)))
+            again = "created again after its eviction: " if entry.seated and not wait.node else ""
+            await self._show(self._step(What.WAITS, entry, wait.node or "-", again + why_in_line(wait)))
 
     def _step(self, what: What, entry: _Entry, node: str, why: str, cards: str = "") -> Step:
         return Step(self._clock(), what, entry.kind.tenant, entry.name, entry.asks, node, cards, why)
