@@ -338,7 +338,7 @@ class Turns:
         """For tenants that have less than they are entitled to: ask back what others borrow, or ask for more nodes."""
         ledger = pool.ledger
         stuck = [
-            (ledger.turn(tenant), group.head, group)
+            (ledger.turn(tenant), group.asked, group.head, group)
             for tenant in pool.line.tenants()
             for group in pool.line.groups(tenant)
             if group.shape.tried >= 0
@@ -346,15 +346,19 @@ class Turns:
             and self._may_have(pool, group, group.head)
         ]
         asked = 0
-        for _, _, group in sorted(stuck, key=lambda each: each[:2]):
-            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group.tenant):
+        for *_, group in sorted(stuck, key=lambda each: each[:3]):
+            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group):
                 asked += 1
                 if self._ask_back(pool, self._head(group)):
                     continue
+                # The tenant's others come first then: none of them waits behind one that nobody can help.
+                group.asked = pool.asked[group.tenant] = self._now
             self._let_pend(pool, group)
 
-    def _may_ask(self, pool: Pool, tenant: str) -> bool:
-        return self._may_seat() and self._now - pool.asked.get(tenant, -math.inf) >= ASK_AGAIN
+    def _may_ask(self, pool: Pool, group: Group[Shape]) -> bool:
+        """Those that are new at once, the others of a tenant one after another."""
+        rested = self._now - pool.asked.get(group.tenant, -math.inf) >= ASK_AGAIN
+        return self._may_seat() and (rested or group.asked == -math.inf)
 
     def _ask_back(self, pool: Pool, waiter: Waiter) -> bool:
         assert self._reclaim is not None
@@ -373,7 +377,6 @@ class Turns:
             self._now,
         )
         if found is None or not self._claims.seat_after(waiter, found.node, found.uids, found.why):
-            pool.asked[waiter.tenant] = self._now
             return False
         self._left -= 1
         self._more = True

@@ -79,7 +79,7 @@ class WaitDoor:
     """Whose turn is it, and where will it sit?
 
     Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why. `clock` is
-    monotonic, `wall` the time of the day, in seconds.
+    monotonic, `wall` the time of the day, in seconds. `fairness` is what has been counted since.
     """
 
     def __init__(
@@ -198,7 +198,16 @@ class WaitDoor:
         """Let time pass, until cancelled."""
         while True:
             await asyncio.sleep(_TICK)
-            self._step(Tick())
+            self.tick()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._step(Tick())
+
+    async def settle(self) -> None:
+        """Until all that could be planned is planned and carried out."""
+        while self._last or self._resumed:
+            await asyncio.wait(self._last.values()) if self._last else await asyncio.sleep(0)
 
     def _happened(self, event: Event) -> None:
         self._giver.apply(event, self._clock())
