@@ -9,10 +9,10 @@ from rich.text import Text
 
 from extender.cluster.assignment import units
 from extender.cluster.snapshot import Snapshot
+from extender.sharetable import table_of
 from extender.simulate.clusterfile import ClusterFile, numbered
 from extender.simulate.player import Player
 from extender.simulate.story import Step, What, asks_text
-from extender.sharetable import table_of
 from extender.wire.shares import Shares
 
 PIPED_WIDTH = 400
