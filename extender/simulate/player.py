@@ -1,4 +1,4 @@
-"""Plays a cluster file's workload: pods arrive, wait for their turn, are scheduled, run, and leave, on a clock of its own.
+"""Plays a cluster file's workload on a clock of its own: pods arrive, wait for their turn, are bound, run, and leave.
 
 At each moment the planner and the scheduler go on until neither has anything left to do. A pod that Bind refused is
 tried again after the scheduler's backoff, one that is evicted leaves after its grace and is created again, as by its
