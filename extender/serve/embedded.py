@@ -121,7 +121,7 @@ async def embedded(
     shares = SharesDoor(book, lambda: wait.planner, wait.fairness, clock)
     metrics.follow(shares)
     app = verbs(
-        PlaceDoor(book, config, metrics, turn=wait.seat_for, guard=wait.guard),
+        PlaceDoor(book, config, metrics, turn=wait.seat_for, elsewhere=wait.elsewhere, guard=wait.guard),
         SeatDoor(book, cluster, config, metrics, turn=wait.seat_for),
         config,
     )
