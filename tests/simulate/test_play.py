@@ -120,6 +120,27 @@ async def test_an_evicted_pod_leaves_after_its_grace_and_stands_in_line_again() 
         assert again.why.startswith("created again after its eviction: It is number ")
 
 
+@pytest.mark.parametrize("foreign", ["deny", "rewrite"])
+async def test_another_scheduler_takes_nothing_where_the_policy_forbids_it(
+    tmp_path: Path, foreign: str
+) -> None:
+    file = tmp_path / "own.yaml"
+    intruder = "{name: stray, namespace: team, asks: {nvidia.com/gpu: 2}}"
+    policy = f"{{name: p, foreignScheduler: {foreign}, tenants: [{{name: team, weight: 1}}]}}"
+    file.write_text(
+        OWN.replace(
+            "runs: 1h, asks: {nvidia.com/gpu: 2}",
+            f"runs: 1h, asks: {{nvidia.com/gpu: 2}}, intruder: {intruder}",
+        )
+        + f"policies: [{policy}]\n"
+    )
+    async with playing(str(file)) as (_, player, steps):
+        await player.play()
+        assert [step.pod for step in of(steps, What.BOUND, "team")] == ["first", "second"]
+        assert not player.vetoed
+        assert not of(steps, What.PAST_US, "team")
+
+
 async def test_a_pod_that_its_tenants_queue_cannot_hold_is_refused_at_create(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     tenant = "{name: team, weight: 1, queueDepth: 1}"
