@@ -57,6 +57,7 @@ class Seat:
     misplaced: int = 0
     preemptible: bool = False
     """The pod says of itself that it may be evicted."""
+    priority_class: str | None = None
 
     @property
     def declared(self) -> int | None:

@@ -217,7 +217,7 @@ class ClusterState:
         had = self._seats.get(seat.uid)
         if had is not None:
             if had.is_like(seat):
-                had.phase = Phase.BOUND
+                had.phase, had.preemptible = Phase.BOUND, seat.preemptible
                 return ()
             self._leave(had)
         notices: list[Notice] = []
@@ -538,4 +538,5 @@ def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> 
         fault=fault,
         memory_unknown=memory_unknown,
         preemptible=(metadata.labels or {}).get(PREEMPTIBLE) == "true",
+        priority_class=pod.spec.priority_class_name if pod.spec else None,
     )

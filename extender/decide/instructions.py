@@ -73,6 +73,13 @@ class NamespaceSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassesSeen:
+    """Pods of these PriorityClasses may be evicted, in whatever tenant."""
+
+    preemptible: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Carried:
     """The Release or Nominate for the pod is written."""
 
@@ -109,6 +116,7 @@ Happening = (
     | Settled
     | PoliciesSeen
     | NamespaceSeen
+    | ClassesSeen
     | Carried
     | Failed
     | NotEvicted

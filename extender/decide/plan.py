@@ -19,6 +19,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
 from extender.decide.instructions import (
     Carried,
+    ClassesSeen,
     Failed,
     Happening,
     Instruction,
@@ -112,6 +113,10 @@ class Planner:
                 if self.pools.namespace(name, labels):
                     self.pools.follow(self.pools.policies, self.claims.now)
                     self._take_over()
+            case ClassesSeen(preemptible):
+                if preemptible != self.pools.classes:
+                    self.pools.classes = preemptible
+                    self._ask_all_again()
             case Tick():
                 self._tick()
         return self._plan()
@@ -140,6 +145,14 @@ class Planner:
             self._see(snapshot, waiting.pod)
         self.claims.changed = True
 
+    def _ask_all_again(self) -> None:
+        """Who may be evicted has changed."""
+        snapshot = self._book.snapshot()
+        for uid in snapshot.seats:
+            self._charge(uid)
+        for waiting in list(snapshot.waiting.values()):
+            self._see(snapshot, waiting.pod)
+
     def _pod_seen(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         snapshot = self._book.snapshot()
@@ -165,7 +178,9 @@ class Planner:
         stood = waiter.standing
         waiter.pool, waiter.tenant, waiter.shape = pool, tenant.name if tenant else FREE_FOR_ALL, shape
         waiter.priority = (spec.priority if spec else None) or 0
-        waiter.preemptible = is_preemptible(pod) or (tenant is not None and tenant.preemptible)
+        waiter.preemptible = is_preemptible(pod, self.pools.classes) or (
+            tenant is not None and tenant.preemptible
+        )
         if waiter.standing != stood:
             self._leave(waiter, self.pools.of(stood[0]))
         waiter.covered = place is not None

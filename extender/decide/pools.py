@@ -43,6 +43,8 @@ class Pools:
 
     def __init__(self, policies: Policies, now: float) -> None:
         self.policies = policies
+        self.classes: frozenset[str] = frozenset()
+        """PriorityClasses whose pods may be evicted in whatever tenant."""
         self._labels: dict[str, Mapping[str, str]] = {}
         self._nodes: dict[str, tuple[Pool | None, int]] = {}
         self._booked: dict[str, Pool] = {}
@@ -114,6 +116,10 @@ class Pools:
 
     # charges
 
+    def booked_in(self, uid: str) -> Pool | None:
+        """The pool whose ledger has the pod's charge."""
+        return self._booked.get(uid)
+
     def charge(self, snapshot: Snapshot, uid: str, now: float) -> bool:
         """Book what the pod's seat is charged now, nothing if it has none; tells whether that is news."""
         seat = snapshot.seats.get(uid)
@@ -140,7 +146,9 @@ class Pools:
             tenant=tenant.name if tenant else FREE_FOR_ALL,
             units=round(units(seat.request, inventory) * MICRO),
             node=seat.node,
-            preemptible=seat.preemptible or (tenant is not None and tenant.preemptible),
+            preemptible=seat.preemptible
+            or seat.priority_class in self.classes
+            or (tenant is not None and tenant.preemptible),
             released=seat.phase is Phase.CLAIMED,
         )
 

@@ -4,15 +4,30 @@ The scheduler proposes victims for what it counts itself; it may propose none wh
 A node is answered only with at least one victim, since one node returned empty fails the whole call up to v1.37.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from _core import Ask
+from extender.cluster.assignment import units
 from extender.cluster.request import Request
 from extender.cluster.seats import Phase, Seat
 from extender.cluster.snapshot import Snapshot
 from extender.decide.place import fits_without
 from extender.wire.extender import Victims
+
+
+class Guard(Protocol):
+    """What a preemptor must spare; `units` is what it would be charged on the victims' node."""
+
+    def covers(self, seat: Seat) -> bool:
+        """Whether the pod is never a victim."""
+
+    def allows(self, victims: Sequence[Seat], units: float) -> bool:
+        """Whether these may go together, none of them being covered."""
+
+    def suffices(self, victims: Sequence[Seat], units: float) -> bool:
+        """Whether enough is given back if these go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +40,12 @@ class Protection:
     def covers(self, seat: Seat) -> bool:
         return seat.namespace in self.namespaces or seat.priority >= self.priority
 
+    def allows(self, victims: Sequence[Seat], units: float) -> bool:
+        return True
+
+    def suffices(self, victims: Sequence[Seat], units: float) -> bool:
+        return True
+
 
 def victims_by_node(
     snapshot: Snapshot,
@@ -32,7 +53,7 @@ def victims_by_node(
     request: Request,
     priority: int,
     proposed: Mapping[str, Victims],
-    protection: Protection,
+    guard: Guard,
 ) -> dict[str, Victims]:
     """The nodes on which the pod would sit, each with its victims; nodes that can't help are left out.
 
@@ -43,21 +64,26 @@ def victims_by_node(
         return {}
     answer: dict[str, Victims] = {}
     for node, victims in proposed.items():
-        chosen = _choose(snapshot, ask, node, victims.uids, priority, protection)
+        chosen = _choose(snapshot, ask, request, node, victims.uids, priority, guard)
         if chosen:
             answer[node] = Victims(chosen, victims.pdb_violations)
     return answer
 
 
 def _choose(
-    snapshot: Snapshot, ask: Ask, node: str, proposed: tuple[str, ...], priority: int, protection: Protection
+    snapshot: Snapshot,
+    ask: Ask,
+    request: Request,
+    node: str,
+    proposed: tuple[str, ...],
+    priority: int,
+    guard: Guard,
 ) -> tuple[str, ...]:
     """The proposed victims, and as few more as it takes, of the lowest priority; empty when the node can't help."""
     seats = snapshot.seats_by_node.get(node, {})
-    if snapshot.index.get(node) < 0 or any(
-        uid in seats and protection.covers(seats[uid]) for uid in proposed
-    ):
+    if snapshot.index.get(node) < 0 or any(uid in seats and guard.covers(seats[uid]) for uid in proposed):
         return ()
+    charged = units(request, snapshot.inventories[node])
     more = sorted(
         (
             seat
@@ -66,18 +92,28 @@ def _choose(
             and seat.request.devices
             and seat.phase is Phase.BOUND
             and seat.priority < priority
-            and not protection.covers(seat)
+            and not guard.covers(seat)
         ),
         key=lambda seat: (seat.priority, sum(count for _, count in seat.request.devices), seat.uid),
     )
     leaving = [seats[uid] for uid in dict.fromkeys(proposed) if uid in seats]
+    if not guard.allows(leaving, charged):
+        return ()
+
+    def settled(added: list[Seat]) -> bool:
+        going = leaving + added
+        return fits_without(snapshot, ask, node, going) and guard.suffices(going, charged)
+
     added: list[Seat] = []
-    while not fits_without(snapshot, ask, node, leaving + added):
-        if len(added) == len(more):
-            return ()
-        added.append(more[len(added)])
+    for seat in more:
+        if settled(added):
+            break
+        if guard.allows([*leaving, *added, seat], charged):
+            added.append(seat)
+    if not settled(added):
+        return ()
     for seat in reversed(added[:]):
         spared = [other for other in added if other is not seat]
-        if fits_without(snapshot, ask, node, leaving + spared):
+        if settled(spared) and guard.allows(leaving + spared, charged):
             added = spared
     return (*proposed, *(seat.uid for seat in added))

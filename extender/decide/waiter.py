@@ -1,6 +1,7 @@
 """A pod that waits for a node, as the planner keeps it."""
 
 import math
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from extender.decide.instructions import Ref
@@ -9,6 +10,7 @@ from extender.fairness.ledger import FREE_FOR_ALL
 from extender.fairness.usage import wall_of
 from extender.wire.marks import GATE, PREEMPTIBLE
 from extender.wire.objects import Pod
+from extender.wire.surroundings import PriorityClass
 
 NO_VICTIMS: frozenset[str] = frozenset()
 
@@ -126,6 +128,14 @@ def created_at(pod: Pod) -> float:
         return math.inf
 
 
-def is_preemptible(pod: Pod) -> bool:
-    """Whether the pod says of itself that it may be evicted."""
-    return (pod.metadata.labels or {}).get(PREEMPTIBLE) == "true"
+def is_preemptible(pod: Pod, classes: Container[str]) -> bool:
+    """Whether the pod or its PriorityClass, if it is one of these, says that it may be evicted."""
+    by_class = pod.spec is not None and pod.spec.priority_class_name in classes
+    return by_class or (pod.metadata.labels or {}).get(PREEMPTIBLE) == "true"
+
+
+def preemptible_classes(classes: Iterable[PriorityClass]) -> frozenset[str]:
+    """The names of those whose pods may be evicted, as `ClassesSeen` takes them."""
+    return frozenset(
+        each.metadata.name for each in classes if (each.metadata.labels or {}).get(PREEMPTIBLE) == "true"
+    )

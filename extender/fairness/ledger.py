@@ -55,6 +55,8 @@ class Ledger:
     def __init__(self, policy: Policy, usage: Usage) -> None:
         self.usage = usage
         self.entries: dict[str, Entry] = {}
+        self.fresh: set[str] = set()
+        """Entries that are new or have changed since whoever follows them has last emptied this."""
         self.entitlements: dict[str, float] = {}
         self._accounts: dict[str, Account] = {}
         self._pinned: dict[str, int] = {}
@@ -109,8 +111,10 @@ class Ledger:
                 self._kept += self._keeps(old.tenant)
         if entry is None:
             del self.entries[uid]
+            self.fresh.discard(uid)
         else:
             self.entries[uid] = entry
+            self.fresh.add(uid)
         for tenant in {each.tenant for each in (had, entry) if each is not None}:
             if tenant in self._tenants:
                 self.usage.charge(tenant, self.account(tenant).charged / MICRO, now)

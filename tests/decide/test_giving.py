@@ -1,0 +1,285 @@
+"""The planner's reclaims: who is asked back through the giver, and that it stays in step with book and ledger."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.events import NodeSeen, PodGone, PodSeen
+from extender.decide.budgets import Budgets
+from extender.decide.giving import Giver, UnreadableMark, WouldEvict
+from extender.decide.instructions import ClassesSeen, Evict, Instruction, Nominate, Release, Tick
+from extender.decide.waiter import preemptible_classes
+from extender.fairness.usage import timestamp
+from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, PREEMPTIBLE
+from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
+from tests.builders import GPU, node, record_of
+from tests.decide.lending import WALL, World, pod
+
+
+def pdb(name: str, allowed: int, selector: Any, namespace: str = "batch") -> PodDisruptionBudget:
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": allowed},
+        },
+        PodDisruptionBudget,
+    )
+
+
+def victims(told: list[Instruction]) -> list[str]:
+    return [ref.name for each in told if isinstance(each, Evict) for ref in each.victims]
+
+
+def test_borrowed_work_makes_room_and_the_winner_is_sent_once_it_has_left() -> None:
+    world = World()
+    world.fill()
+    told = world.wants()
+    [nominate, evict] = told
+    assert isinstance(nominate, Nominate)
+    assert isinstance(evict, Evict)
+    assert (nominate.node, evict.pod.name) == ("n0", "w")
+    [gone] = evict.victims
+    assert world.retry() == []
+    [release] = world.see(PodGone(gone.uid))
+    assert release == Release(evict.pod, "n0")
+
+
+def test_who_leaves_and_who_is_promised_room_count_before_either_has_happened() -> None:
+    world = World(nodes=4)
+    for at in range(4):
+        for card in range(4):
+            world.sits(f"{at}-{card}", card, at=f"n{at}")
+    for number in range(12):
+        world.wants(f"w{number}")
+    evicted = set(world.planner.claims.leaving)
+    for _ in range(4):
+        world.retry()
+        for uid in list(world.planner.claims.leaving):
+            evicted.add(uid)
+            world.see(PodGone(uid))
+    # 16 GPUs: live is entitled to 8, and batch keeps what it is entitled to.
+    assert len(evicted) == 8
+
+
+def test_the_work_that_loses_least_goes() -> None:
+    world = World()
+    every_hour = {CHECKPOINT_INTERVAL: "1h"}
+    world.sits("a", 0, started=100.0)
+    world.sits("b", 1, started=world.now - 3_500, marks=every_hour)
+    world.sits("c", 2, started=world.now - 3_700, marks=every_hour)
+    world.sits("d", 3, started=100.0, marks={LAST_CHECKPOINT: timestamp(WALL + world.now - 200)})
+    assert victims(world.wants()) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "annotation"),
+    [
+        ({CHECKPOINT_INTERVAL: "often"}, CHECKPOINT_INTERVAL),
+        ({CHECKPOINT_INTERVAL: "-1h"}, CHECKPOINT_INTERVAL),
+        ({LAST_CHECKPOINT: "yesterday"}, LAST_CHECKPOINT),
+        ({LAST_CHECKPOINT: "2026-01-01T00:00:00"}, LAST_CHECKPOINT),
+    ],
+)
+def test_what_cannot_be_read_counts_as_absent_and_is_said_once(
+    marks: dict[str, str], annotation: str
+) -> None:
+    world = World()
+    world.sits("a", 0, marks=marks, started=5.0)
+    [notice] = world.giver.notices()
+    assert isinstance(notice, UnreadableMark)
+    assert annotation in str(notice)
+    assert next(iter(marks.values())) in str(notice)
+    world.sits("a", 0, marks=marks, started=6.0)
+    assert world.giver.notices() == []
+    world.giver.catch_up(world.planner.pools.by_name["all"].ledger)
+    found = world.giver.lent.get("uid-a")
+    assert found is not None
+    assert (found.interval, found.checkpoint) == (None, None)
+
+
+def test_a_pod_that_does_not_say_when_it_started_runs_since_it_was_seen_bound() -> None:
+    world = World(min_runtime=60.0)
+    world.fill()
+    assert world.wants() == []
+    world.now += 50
+    world.fill(started=world.now + 500)
+    assert world.retry() == []
+    assert victims(world.see(Tick(), 20.0)) != []
+
+
+def test_work_within_its_min_runtime_stays() -> None:
+    world = World(min_runtime=60.0)
+    world.fill(started=9_950.0)
+    assert world.wants() == []
+    assert victims(world.see(Tick(), 11.0)) != []
+
+
+def test_a_tenants_evictions_of_an_hour_are_counted_once_granted() -> None:
+    world = World(nodes=2, evictions_per_hour=1)
+    world.fill()
+    for card, name in enumerate("efgh"):
+        world.sits(name, card, at="n1")
+    [first] = victims(world.wants("v"))
+    assert world.wants("w") == []
+    world.giver.evicted(f"uid-{first}", world.now)
+    world.see(PodGone(f"uid-{first}"))
+    assert world.retry() == []
+    assert victims(world.see(Tick(), 3_500.0)) == []
+    assert len(victims(world.see(Tick(), 101.0))) == 1
+
+
+def test_an_eviction_that_was_not_granted_does_not_count() -> None:
+    world = World(evictions_per_hour=1)
+    world.fill()
+    [first] = victims(world.wants("v"))
+    # It ends by itself.
+    world.see(PodGone(f"uid-{first}"))
+    assert len(victims(world.wants("w"))) == 1
+
+
+def test_disruption_budgets_hold_also_for_evictions_under_way() -> None:
+    world = World(nodes=2)
+    world.fill(labels={"app": "x"})
+    for card, name in enumerate("efgh"):
+        world.sits(name, card, at="n1", labels={"app": "x"})
+    world.giver.budgets([pdb("p", 0, {"matchLabels": {"app": "x"}})])
+    assert world.wants("v") == []
+    world.giver.budgets([pdb("p", 1, {"matchLabels": {"app": "x"}})])
+    assert len(victims(world.retry())) == 1
+    assert victims(world.wants("w")) == []
+    world.giver.budgets([pdb("p", 1, {"matchLabels": {"app": "y"}})])
+    assert len(victims(world.retry())) == 1
+
+
+def test_a_pod_that_is_being_deleted_is_kept_by_no_budget() -> None:
+    world = World()
+    world.fill()
+    world.sits("c", 2, leaves=True)
+    world.giver.budgets([pdb("p", 0, {})])
+    assert victims(world.wants()) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "covered"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"app": "x"}}, True),
+        ({"matchLabels": {"app": "x", "tier": "y"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "y"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "Near"}]}, True),
+    ],
+)
+def test_budgets_cover_what_their_selector_says(selector: Any, covered: bool) -> None:
+    budgets = Budgets()
+    assert budgets.follow([pdb("p", 3, selector)]) == (selector is not None)
+    assert budgets.covering("batch", {"app": "x"}) == (("batch/p",) if covered else ())
+    assert budgets.covering("other", {"app": "x"}) == ()
+    assert budgets.allowed == {"batch/p": 3}
+    assert not budgets.follow([pdb("p", 2, selector)])
+
+
+def test_work_that_is_not_preemptible_stays_unless_pod_or_class_say_otherwise() -> None:
+    world = World(preemptible=False)
+    world.fill()
+    assert world.wants() == []
+    world.sits("b", 1, labels={PREEMPTIBLE: "true"})
+    assert victims(world.retry()) == ["b"]
+
+
+def test_a_priority_class_makes_its_pods_preemptible_and_takes_it_back() -> None:
+    cheap = msgspec.convert({"metadata": {"name": "cheap", "labels": {PREEMPTIBLE: "true"}}}, PriorityClass)
+    plain = msgspec.convert({"metadata": {"name": "plain"}}, PriorityClass)
+    names = preemptible_classes([cheap, plain])
+    assert names == {"cheap"}
+    world = World(preemptible=False)
+    for card, name in enumerate("abcd"):
+        world.sits(name, card, klass="cheap" if name == "c" else "plain")
+    world.see(PodSeen(pod("x", 1, "batch", gated=True, klass="cheap")))
+    assert world.wants() == []
+    assert not world.planner.waiters["uid-x"].preemptible
+    assert victims(world.see(ClassesSeen(names), 2.0)) == ["c"]
+    assert world.planner.waiters["uid-x"].preemptible
+    world.see(ClassesSeen(frozenset()))
+    assert not world.planner.pools.by_name["all"].ledger.entries["uid-c"].preemptible
+    assert not world.planner.waiters["uid-x"].preemptible
+
+
+def test_a_dry_run_only_reports_and_does_so_once() -> None:
+    world = World(dry_run=True)
+    world.fill()
+    assert world.wants() == []
+    [notice] = world.giver.notices()
+    assert isinstance(notice, WouldEvict)
+    assert (notice.policy, notice.tenant, notice.node) == ("all", "live", "n0")
+    assert notice.victims[0] in str(notice)
+    assert world.retry() == []
+    assert world.giver.notices() == []
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["sit", "go", "node", "budget", "look", "class"]),
+        st.integers(0, 5),
+        st.integers(0, 3),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_what_is_kept_step_by_step_is_what_a_giver_finds_that_comes_later(steps: list[Any]) -> None:
+    world = World(nodes=2, gpus=8)
+    ledger = world.planner.pools.by_name["all"].ledger
+    budgets: list[PodDisruptionBudget] = []
+    seen: dict[str, PodSeen] = {}
+    for what, which, how in steps:
+        if what == "sit":
+            klass = "cheap" if how % 2 else None
+            marks = {CHECKPOINT_INTERVAL: f"{how}h"} if how else {}
+            labels = {"n": str(how)}
+            at, record = f"n{which % 2}", record_of(gpu=(which,))
+            found = pod(
+                f"p{which}",
+                1,
+                "batch",
+                at=at,
+                record=record,
+                started=5.0,
+                labels=labels,
+                marks=marks,
+                klass=klass,
+            )
+            seen[found.metadata.uid] = PodSeen(found)
+            world.see(seen[found.metadata.uid])
+        elif what == "go":
+            seen.pop(f"uid-p{which}", None)
+            world.see(PodGone(f"uid-p{which}"))
+        elif what == "node":
+            world.see(NodeSeen(node(f"n{which % 2}", {GPU: str(8 - how)})))
+        elif what == "budget":
+            budgets = [pdb("p", which, {"matchLabels": {"n": str(how)}})]
+            world.giver.budgets(budgets)
+        elif what == "class":
+            world.see(ClassesSeen(frozenset({"cheap"} if how else ())))
+        else:
+            world.giver.catch_up(ledger)
+    world.giver.catch_up(ledger)
+    ledger.fresh |= ledger.entries.keys()
+    later = Giver(world.state, WALL)
+    later.budgets(budgets)
+    for event in seen.values():
+        later.apply(event, world.now)
+    later.catch_up(ledger)
+    ours = {each.uid: each for each in world.giver.lent}
+    assert ours == {each.uid: each for each in later.lent}
+    assert ours.keys() == seen.keys()
