@@ -189,6 +189,21 @@ def reclaim(**options: Any) -> list[Case]:
     return [functools.partial(reclaim.run, _say("reclaim"), **options)]
 
 
+@main.command()
+@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
+@click.option(
+    "--days", default=0.5, show_default=True, type=click.FloatRange(0.1), help="From Monday, 0 h, on."
+)
+@click.option("--only", multiple=True, metavar="POLICY", help="Play this policy only; repeatable.")
+@_plot
+@reported
+def fairness(**options: Any) -> list[Case]:
+    """Three tenants on a tenth of openb in virtual time: kvitej's planner beside five usual policies."""
+    from bench.cases import fairness
+
+    return [functools.partial(fairness.run, _say("fairness"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:

@@ -56,16 +56,18 @@ class Greedy:
         return True
 
     def make_room(self, job: Job) -> None:
-        """There is none for the pod."""
+        """There is none for the pod, the first of its shape."""
 
     # the machinery
 
     def came(self, job: Job) -> None:
-        if not self._waits[job.shape] and self.may_have(job) and self._seat(job, self._rows):
+        first = not self._waits[job.shape]
+        if first and self.may_have(job) and self._seat(job, self._rows):
             return
         self._waiting[job.shape].append(job)
         self._waits[job.shape] = True
-        self.make_room(job)
+        if first:
+            self.make_room(job)
 
     def left(self, job: Job) -> None:
         node = self._nodes.pop(job.uid, None)
@@ -279,6 +281,8 @@ class Strict(Greedy):
             if not self._sit(job, node):
                 self._waiting[job.shape].appendleft(job)
                 self._waits[job.shape] = True
+            elif self._waits[job.shape]:
+                self.make_room(self._waiting[job.shape][0])
         super()._fill(node)
 
     def _seat(self, job: Job, rows: np.ndarray) -> bool:
