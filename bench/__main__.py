@@ -204,6 +204,25 @@ def fairness(**options: Any) -> list[Case]:
     return [functools.partial(fairness.run, _say("fairness"), **options)]
 
 
+@main.command()
+@reported
+def planner() -> list[Case]:
+    """One step of the planner at 5,000 nodes, 10,000 waiting pods and 50 tenants, and what a waiting pod keeps."""
+    from bench.cases import planner
+
+    return [functools.partial(planner.run, _say("planner"))]
+
+
+@main.command()
+@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="Runs of each rule.")
+@reported
+def line(**options: Any) -> list[Case]:
+    """How long big jobs wait in a full cluster, with the planner's holds and without."""
+    from bench.cases import line
+
+    return [functools.partial(line.run, _say("line"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
@@ -213,6 +232,7 @@ def every() -> list[Case]:
         latency,
         mig,
         placement,
+        planner,
         reclaim,
         sync,
         throughput,
@@ -221,7 +241,7 @@ def every() -> list[Case]:
         webhook,
     )
 
-    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim)
+    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim, planner)
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

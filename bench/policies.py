@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench import tenants
 from bench.tenants import TENANTS, policy
 from bench.virtual import Job, Pool
-from extender.cluster.eligibility import Constraints
 from extender.cluster.events import PodGone, PodSeen
 from extender.decide.among import Terms
 from extender.decide.bind import Granted, seat_pod
@@ -82,7 +82,7 @@ class Greedy:
     def tick(self) -> None:
         """Nothing here depends on the time."""
 
-    def _seat(self, job: Job, rows: np.ndarray) -> bool:
+    def _seat(self, job: Job, rows: NDArray[np.int32]) -> bool:
         """Seat the pod on the best of the rows, if it fits on any."""
         pool = self.pool
         snapshot, request = pool.book.snapshot(), pool.requests[job.shape]
@@ -132,7 +132,7 @@ class Greedy:
             else:
                 return
 
-    def _may_fit(self, row: int) -> np.ndarray:
+    def _may_fit(self, row: int) -> NDArray[np.bool_]:
         """Shapes that the row has enough of everything for, cards not looked at one by one."""
         columns = self.pool.book.snapshot().columns
         cards = int(columns.cards[row])
@@ -140,7 +140,7 @@ class Greedy:
         idle = int(((exclusive == 0) & (shares == 0)).sum())
         left = columns.memory[row, :cards] - columns.memory_used[row, :cards]
         part = int(left[exclusive == 0].max(initial=0)) // (tenants.MIB_PER_MILLI << 20)
-        return (
+        return np.asarray(
             (self._whole <= idle)
             & (self._shared <= part)
             & (self._cpu <= columns.cpu[row] - columns.cpu_used[row])
@@ -285,7 +285,7 @@ class Strict(Greedy):
                 self.make_room(self._waiting[job.shape][0])
         super()._fill(node)
 
-    def _seat(self, job: Job, rows: np.ndarray) -> bool:
+    def _seat(self, job: Job, rows: NDArray[np.int32]) -> bool:
         if self._kept:
             index = self.pool.book.snapshot().index
             rows = rows[~np.isin(rows, [index.get(node) for node in self._kept])]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,7 +25,7 @@ from extender.cluster.request import GPU, SHARED
 from extender.fairness.policy import Policy
 from extender.fairness.reading import read_policy
 from extender.wire.marks import GPU_MEMORY
-from extender.wire.objects import Container, Node, PodSpec, Resources
+from extender.wire.objects import Container, Node, PodSpec, Quantity, Resources
 from extender.wire.policy import FairnessPolicy
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -59,28 +61,33 @@ def policy() -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`offers` is the part of the pool's GPUs that its pods would hold if all ran at once when they come."""
+    """`offers` is the part of the pool's GPUs that its pods would hold if none had to wait."""
 
     name: str
     qos: str
     offers: float
+    preemptible: bool
     peaks: bool = False
 
 
 TENANTS = (
-    Tenant("inference", "LS", 0.35),
-    Tenant("training", "BE", 0.60, peaks=True),
-    Tenant("research", "Burstable", 0.15),
+    Tenant("inference", "LS", 0.35, preemptible=False),
+    Tenant("training", "BE", 0.60, preemptible=True, peaks=True),
+    Tenant("research", "Burstable", 0.15, preemptible=True),
 )
 
 
 @dataclass(frozen=True)
 class Load:
-    """Pods in the order in which they come: when [P], of which tenant [P], of which shape [P], for how long [P]."""
+    """Pods in the order in which they come: when [P], of which shape [P] and for how long [P], in seconds.
 
+    `owner` is the position in `tenants` of the tenant that has each shape.
+    """
+
+    tenants: Sequence[Tenant]
     shapes: Sequence[PodShape]
+    owner: Sequence[int]
     came: NDArray[np.float64]
-    tenant: NDArray[np.int8]
     shape: NDArray[np.int32]
     life: NDArray[np.float64]
     until: float
@@ -97,10 +104,11 @@ def load(gpus: int, days: float, seed: int) -> Load:
     """All that comes to a pool of that many GPUs in `days` days, the first of which is a Monday."""
     until = days * DAY
     shapes: list[PodShape] = []
-    parts: list[tuple[NDArray[np.float64], ...]] = []
+    owner: list[int] = []
+    parts: list[tuple[NDArray[Any], ...]] = []
     for number, tenant in enumerate(TENANTS):
         chance = np.random.default_rng((seed, number))
-        own, counts = _shapes(tenant.qos)
+        own, counts = shapes_of(tenant.qos)
         lives = Lifetimes.of(tenant.qos)
         units = float(np.average([shape.gpu_units for shape in own], weights=counts))
         rate = tenant.offers * gpus / (units * lives.mean)
@@ -109,13 +117,12 @@ def load(gpus: int, days: float, seed: int) -> Load:
         size = len(came)
         life = np.concatenate((there, lives.draw(chance, size - len(there))))
         which = chance.choice(len(own), size, p=counts / counts.sum())
-        parts.append((came, np.full(size, number), which + len(shapes), life, chance.random(size)))
+        parts.append((came, which + len(shapes), life, chance.random(size)))
         shapes += own
-    came, tenants, which, life, by_chance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        owner += [number] * len(own)
+    came, which, life, by_chance = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.lexsort((by_chance, came))
-    return Load(
-        shapes, came[order], tenants[order].astype(np.int8), which[order].astype(np.int32), life[order], until
-    )
+    return Load(TENANTS, shapes, owner, came[order], which[order].astype(np.int32), life[order], until)
 
 
 def pace(time: float) -> float:
@@ -173,13 +180,13 @@ class Lifetimes:
         return np.minimum(np.exp(np.interp(at, self.at, self.logs)), LONGEST)
 
 
-def _shapes(qos: str) -> tuple[list[PodShape], NDArray[np.float64]]:
-    """The class's shapes that have GPUs, and how many pods have each."""
-    counts: dict[PodShape, int] = {}
-    for pod in sorted(openb.pods(0), key=lambda pod: (pod.cpu_milli, pod.memory_mib, pod.num_gpu, pod.gpu_milli)):
-        if pod.qos == qos and pod.num_gpu:
-            counts[pod] = counts.get(pod, 0) + 1
-    return list(counts), np.array([*counts.values()], float)
+def shapes_of(qos: str | None = None) -> tuple[list[PodShape], NDArray[np.float64]]:
+    """The shapes of the list, or of a class of it, that have GPUs, and how many pods have each."""
+    counts = Counter(pod for pod in openb.pods(0) if pod.num_gpu and qos in (None, pod.qos))
+    shapes = sorted(
+        counts, key=lambda each: (each.qos, each.cpu_milli, each.memory_mib, each.num_gpu, each.gpu_milli)
+    )
+    return shapes, np.array([counts[shape] for shape in shapes], float)
 
 
 # the same as objects
@@ -214,7 +221,7 @@ def node(number: int, shape: NodeShape) -> Node:
 
 
 def spec_of(shape: PodShape) -> PodSpec:
-    asks = {"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_mib}Mi"}
+    asks: dict[str, Quantity] = {"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_mib}Mi"}
     asks[SHARED if shape.shares else GPU] = "1" if shape.shares else str(shape.num_gpu)
     return PodSpec(containers=[Container("main", Resources(requests=asks))], scheduler_name="fair-quota")
 

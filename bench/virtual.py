@@ -8,15 +8,16 @@ begins from nothing.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
-from typing import Protocol
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import msgspec
 import numpy as np
 
 from bench import tenants
-from bench.tenants import TENANTS, Load
+from bench.openb import NodeShape
+from bench.tenants import Load
 from extender.cluster.events import NodeSeen
 from extender.cluster.request import Request, request_of
 from extender.cluster.seats import Seat
@@ -58,20 +59,24 @@ class Scheduler(Protocol):
 
 @dataclass
 class Tally:
-    """By tenant: waits in seconds, pods evicted, GPU-seconds held and GPU-seconds lost to evictions."""
+    """By shape: waits in seconds, pods evicted, GPU-seconds held, and GPU-seconds lost to evictions."""
 
-    waits: list[list[float]] = field(default_factory=lambda: [[] for _ in TENANTS])
-    evictions: list[int] = field(default_factory=lambda: [0] * len(TENANTS))
-    held: list[float] = field(default_factory=lambda: [0.0] * len(TENANTS))
-    lost: list[float] = field(default_factory=lambda: [0.0] * len(TENANTS))
+    waits: list[list[float]]
+    evictions: list[int]
+    held: list[float]
+    lost: list[float]
     reclaims: int = 0
     victims: int = 0
+
+    @classmethod
+    def of(cls, shapes: int) -> Self:
+        return cls([[] for _ in range(shapes)], [0] * shapes, [0.0] * shapes, [0.0] * shapes)
 
 
 class Pool:
     """The cluster, its clock and what is running. What comes and leaves before `warm_up` is not tallied."""
 
-    def __init__(self, load: Load, nodes: list[tenants.NodeShape], warm_up: float) -> None:
+    def __init__(self, load: Load, nodes: list[NodeShape], warm_up: float) -> None:
         self.load = load
         self.now = 0.0
         self.warm_up = warm_up
@@ -79,10 +84,9 @@ class Pool:
         self.gpus = sum(node.gpu for node in nodes)
         for number, node in enumerate(nodes):
             self.book.apply(NodeSeen(tenants.node(number, node)))
-        self.tally = Tally()
+        self.tally = Tally.of(len(load.shapes))
         self.units = [shape.gpu_units for shape in load.shapes]
         self.jobs: dict[str, Job] = {}
-        self.preemptible = [tenant.name != "inference" for tenant in TENANTS]
         self._specs = [tenants.spec_of(shape) for shape in load.shapes]
         self._notes = [tenants.annotations_of(shape) for shape in load.shapes]
         self._gated = [
@@ -90,7 +94,7 @@ class Pool:
         ]
         self._bound: dict[tuple[int, str], PodSpec] = {}
         self.requests: list[Request] = [
-            request_of(self._pod("", TENANTS[0].name, spec, notes))
+            request_of(self._pod("", "", spec, notes))
             for spec, notes in zip(self._specs, self._notes, strict=True)
         ]
         self._ends: list[tuple[float, int, Job]] = []
@@ -105,7 +109,7 @@ class Pool:
 
     def gated(self, job: Job) -> Pod:
         """As it comes through the webhook."""
-        name = TENANTS[job.tenant].name
+        name = self.load.tenants[job.tenant].name
         return self._pod(job.uid, name, self._gated[job.shape], self._notes[job.shape], job.came)
 
     def bound(self, job: Job, node: str, record: str) -> Pod:
@@ -114,7 +118,7 @@ class Pool:
             spec = msgspec.structs.replace(self._specs[job.shape], node_name=node)
             self._bound[job.shape, node] = spec
         notes = {**self._notes[job.shape], ANNOTATION: record}
-        return self._pod(job.uid, TENANTS[job.tenant].name, spec, notes, job.came)
+        return self._pod(job.uid, self.load.tenants[job.tenant].name, spec, notes, job.came)
 
     # what schedulers do
 
@@ -123,14 +127,14 @@ class Pool:
         job.began = self.now
         self._end(self.now + job.life, job)
         if job.came >= self.warm_up:
-            self.tally.waits[job.tenant].append(self.now - job.came)
+            self.tally.waits[job.shape].append(self.now - job.came)
 
     def evict(self, job: Job) -> None:
         """It leaves after its grace."""
         if not job.evicted:
             job.evicted = True
             if self.now >= self.warm_up:
-                self.tally.evictions[job.tenant] += 1
+                self.tally.evictions[job.shape] += 1
             self._end(self.now + GRACE, job)
 
     def evict_for(self, victims: Sequence[str]) -> None:
@@ -146,12 +150,12 @@ class Pool:
         return Candidate(
             job.uid,
             seat.node,
-            TENANTS[job.tenant].name,
+            self.load.tenants[job.tenant].name,
             seat.request,
             self.units[job.shape],
             self.now,
             seat.cards,
-            preemptible=self.preemptible[job.tenant],
+            preemptible=self.load.tenants[job.tenant].preemptible,
         )
 
     def _end(self, at: float, job: Job) -> None:
@@ -162,9 +166,7 @@ class Pool:
 
     def play(self, scheduler: Scheduler) -> Tally:
         load = self.load
-        came, tenant, shape, life = (
-            each.tolist() for each in (load.came, load.tenant, load.shape, load.life)
-        )
+        came, shape, life = (each.tolist() for each in (load.came, load.shape, load.life))
         came.append(np.inf)
         at, ticks = 0, 0.0
         while True:
@@ -176,7 +178,7 @@ class Pool:
             if now == end:
                 self._leave(heapq.heappop(self._ends)[2], scheduler)
             elif now == came[at]:
-                self._arrive(Job(f"job-{at:07}", tenant[at], shape[at], life[at], now), scheduler)
+                self._arrive(Job(f"job-{at:07}", load.owner[shape[at]], shape[at], life[at], now), scheduler)
                 at += 1
             else:
                 scheduler.tick()
@@ -186,7 +188,7 @@ class Pool:
             if job.began >= 0:
                 self._count(job)
             elif job.came >= self.warm_up:
-                self.tally.waits[job.tenant].append(self.now - job.came)
+                self.tally.waits[job.shape].append(self.now - job.came)
         return self.tally
 
     def _arrive(self, job: Job, scheduler: Scheduler) -> None:
@@ -201,10 +203,10 @@ class Pool:
         scheduler.left(job)
         if job.evicted and not ended:
             if self.now >= self.warm_up:
-                self.tally.lost[job.tenant] += self.units[job.shape] * (self.now - job.began)
+                self.tally.lost[job.shape] += self.units[job.shape] * (self.now - job.began)
             self._arrive(Job(f"{job.uid}r", job.tenant, job.shape, job.life, self.now), scheduler)
 
     def _count(self, job: Job) -> None:
         since = max(job.began, self.warm_up)
         if self.now > since:
-            self.tally.held[job.tenant] += self.units[job.shape] * (self.now - since)
+            self.tally.held[job.shape] += self.units[job.shape] * (self.now - since)

@@ -101,13 +101,24 @@ def played(make: Callable[[Pool], Scheduler], seeds: int, days: float) -> Played
         pool = Pool(tenants.load(gpus, days, seed), nodes, WARM_UP)
         tallies.append(pool.play(make(pool)))
     span = seeds * (days * DAY - WARM_UP)
-    each = range(len(TENANTS))
+    owner = np.array(pool.load.owner)
     reclaims = sum(tally.reclaims for tally in tallies)
+
+    def total(amounts: Callable[[Tally], Sequence[float]]) -> list[float]:
+        return [
+            sum(float(np.array(amounts(tally))[owner == tenant].sum()) for tally in tallies) / span
+            for tenant in range(len(TENANTS))
+        ]
+
+    def waits(tenant: int) -> NDArray[np.float64]:
+        shapes = np.flatnonzero(owner == tenant).tolist()
+        return np.array([wait for tally in tallies for shape in shapes for wait in tally.waits[shape]])
+
     return Played(
-        [np.concatenate([tally.waits[tenant] for tally in tallies]) for tenant in each],
-        [sum(tally.evictions[tenant] for tally in tallies) / span * DAY for tenant in each],
-        [sum(tally.held[tenant] for tally in tallies) / (span * gpus) for tenant in each],
-        [sum(tally.lost[tenant] for tally in tallies) / (span * gpus) for tenant in each],
+        [waits(tenant) for tenant in range(len(TENANTS))],
+        [DAY * count for count in total(lambda tally: tally.evictions)],
+        [held / gpus for held in total(lambda tally: tally.held)],
+        [lost / gpus for lost in total(lambda tally: tally.lost)],
         sum(tally.victims for tally in tallies) / reclaims if reclaims else math.nan,
     )
 

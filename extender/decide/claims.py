@@ -14,6 +14,7 @@ from extender.cluster.seats import Phase, Seat
 from extender.cluster.snapshot import Snapshot
 from extender.decide.bind import Granted, devices_without, seat_pod
 from extender.decide.instructions import Clear, Evict, Instruction, Nominate, Ref, Release
+from extender.decide.place import fits_without
 from extender.decide.pools import Pools
 from extender.decide.room import Room
 from extender.decide.waiter import NO_VICTIMS, Waiter
@@ -194,6 +195,22 @@ class Claims:
         if self.is_claimed(waiter.ref.uid):
             self._book.apply(Withdrawn(waiter.ref.uid))
             self.lost(waiter)
+
+    def recheck(self, node: str) -> None:
+        """The node has changed: claims that it does not hold any more end."""
+        for waiter in self.on(node):
+            if not self._holds(waiter, node):
+                self.withdraw(waiter)
+
+    def _holds(self, waiter: Waiter, node: str) -> bool:
+        """Whether the node still has the pod's seat, once its victims are gone."""
+        snapshot = self._book.snapshot()
+        seat, shape = snapshot.seats[waiter.ref.uid], waiter.shape
+        if shape is None or seat.cards is None or not self.room.allows(shape, snapshot.index.get(node)):
+            return False
+        leaving = [seat, *(snapshot.seats[uid] for uid in waiter.victims if uid in snapshot.seats)]
+        ask = snapshot.ask(shape.request)
+        return ask is not None and fits_without(snapshot, ask, node, leaving)
 
     def lost(self, waiter: Waiter) -> None:
         """The pod has no seat any more: it stands in line, unless it rests."""

@@ -32,7 +32,7 @@ from extender.decide.pools import Pool, Pools
 from extender.decide.room import Room, Shape, never_fits
 from extender.decide.turns import Reclaim, Turns
 from extender.decide.waiter import Waiter, created_at, is_preemptible, look_at, ref_of
-from extender.decide.waits import Wait, explain_wait
+from extender.decide.waits import Wait, explain_wait, standing
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO
 from extender.fairness.line import Line
 from extender.fairness.policy import Place
@@ -294,11 +294,7 @@ class Planner:
         room.node(snapshot, name, pool.policy.name if pool else None)
         for uid in snapshot.seats_by_node.get(name, {}):
             self._charge(uid)
-        row = snapshot.index.get(name)
-        for waiter in self.claims.on(name):
-            seat = snapshot.seats[waiter.ref.uid]
-            if seat.cards is None or waiter.shape is None or not room.allows(waiter.shape, row):
-                self.claims.withdraw(waiter)
+        self.claims.recheck(name)
         self.claims.changed = True
 
     def _node_gone(self, name: str) -> None:
@@ -333,12 +329,14 @@ class Planner:
             return Answer(None, "kvitej has not seen the pod yet; it stands in line as soon as it has")
         if waiter.node is not None:
             return Answer(waiter.node)
-        return Answer(None, " ".join(self.explain(uid).sentences)) if waiter.covered else None
+        return Answer(None, standing(waiter, self._line(waiter))) if waiter.covered else None
 
     def explain(self, uid: str) -> Wait:
         """Why a waiting pod waits. Raises KeyError if no such pod waits."""
         waiter = self.waiters[uid]
         pool = self.pools.of(waiter.pool)
+        if pool is not None:
+            pool.entitle(self.claims.now)
         rests = self.claims.rests(uid)
         snapshot, now = self._book.snapshot(), self.claims.now
         return explain_wait(snapshot, waiter, pool, self._line(waiter), rests, now)

@@ -37,6 +37,11 @@ class Pool:
     """Who of each tenant has waited for quota so long that nobody behind him may have any."""
     nodes: int = 0
 
+    def entitle(self, now: float) -> None:
+        """Divide the pool among those who use it and those in line."""
+        waiting = {tenant: self.line.units(tenant) for tenant in self.line.tenants()}
+        self.ledger.entitle(waiting, now)
+
 
 class Pools:
     """`guests` is the line of pods that no policy covers."""

@@ -23,6 +23,9 @@ from extender.decide.waiter import Waiter
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO, Ledger
 from extender.fairness.line import Group, Stand
 
+_Queue = list[tuple[Stand, Group[Shape]]]
+"""A heap of a tenant's groups by their heads."""
+
 RECLAIMS_AT_ONCE = 4
 HOLDS_AT_ONCE = 4
 ASK_AGAIN = 1.0
@@ -93,15 +96,15 @@ class Turns:
             self._hold(pool)
 
     def _plan(self, pool: Pool) -> None:
-        line, ledger = pool.line, pool.ledger
+        line = pool.line
         barred = {hold.row for hold in pool.holds.values()}
         snapshot = self._book.snapshot()
         room = self._claims.room
-        shapes = [shape for shape in line.shapes() if room.is_open(snapshot, shape, barred)]
+        shapes = {shape for shape in line.shapes() if room.is_open(snapshot, shape, barred)}
         makes_room = self._reclaim is not None or pool.policy.max_pending > 0
         if not (shapes or pool.holds or makes_room):
             return
-        ledger.entitle({tenant: line.units(tenant) for tenant in line.tenants()}, self._now)
+        pool.entitle(self._now)
         for hold in list(pool.holds.values()):
             self._serve(pool, hold)
         if shapes:
@@ -126,40 +129,35 @@ class Turns:
 
     # in turn
 
-    def _walk(self, pool: Pool, shapes: Iterable[Shape]) -> None:
-        """Seat who is next and has room, until nobody is."""
+    def _walk(self, pool: Pool, shapes: set[Shape]) -> None:
+        """Seat who is next and has room, until nobody is; `shapes` are those that may fit somewhere."""
         ledger = pool.ledger
-        queues: dict[str, list[tuple[Stand, Group[Shape]]]] = {}
+        groups: dict[str, list[Group[Shape]]] = {}
         for shape in shapes:
             for group in pool.line.alike(shape):
-                queues.setdefault(group.tenant, []).append((group.head, group))
-        for queue in queues.values():
-            heapify(queue)
-        turns = [(ledger.turn(tenant), tenant) for tenant in queues]
+                groups.setdefault(group.tenant, []).append(group)
+        queues: dict[str, _Queue] = {}
+        turns = [(ledger.turn(tenant), tenant) for tenant in groups]
         heapify(turns)
         barred = {hold.row for hold in pool.holds.values()}
-        full: set[Shape] = set()
-        while turns and self._may_seat():
+        while turns and shapes and self._may_seat():
             _, tenant = heappop(turns)
-            if self._seat_first(pool, queues[tenant], barred, full):
+            if tenant not in queues:
+                queues[tenant] = [(group.head, group) for group in groups[tenant] if group.shape in shapes]
+                heapify(queues[tenant])
+            if self._seat_first(pool, queues[tenant], barred, shapes):
                 heappush(turns, (ledger.turn(tenant), tenant))
 
-    def _seat_first(
-        self,
-        pool: Pool,
-        queue: list[tuple[Stand, Group[Shape]]],
-        barred: Collection[int],
-        full: set[Shape],
-    ) -> bool:
+    def _seat_first(self, pool: Pool, queue: _Queue, barred: Collection[int], shapes: set[Shape]) -> bool:
         """Seat the first pod of a tenant's queue that may be and can be; drop those that can't in this step."""
         while queue:
             stand, group = queue[0]
-            if group.shape in full or not self._may_have(pool, group, stand):
+            if group.shape not in shapes or not self._may_have(pool, group, stand):
                 heappop(queue)
                 continue
             row = self._row_for(group, barred)
             if row is None:
-                full.add(group.shape)
+                shapes.discard(group.shape)
                 continue
             if not self._may_have(pool, group, stand):
                 continue
@@ -201,7 +199,7 @@ class Turns:
         """Pods that no policy covers: by priority, then age, into what is left."""
         line, room = self._pools.guests, self._claims.room
         held = {hold.row for pool in self._pools.by_name.values() for hold in pool.holds.values()}
-        queue = [(group.head, group) for group in line.groups(FREE_FOR_ALL)]
+        queue: _Queue = [(group.head, group) for group in line.groups(FREE_FOR_ALL)]
         heapify(queue)
         while queue and self._may_seat():
             _, group = queue[0]
@@ -382,6 +380,13 @@ class Turns:
             if len(pool.pending) >= pool.policy.max_pending:
                 return
             waiter = self._waiters[uid]
+            beside = sum(
+                each.units
+                for each in map(pool.line.group_of, pool.pending)
+                if each is not None and each.tenant == group.tenant
+            )
+            if not pool.ledger.is_entitled(group.tenant, group.units, beside):
+                return
             if waiter.gated and uid not in pool.pending:
                 pool.pending.add(uid)
                 self._claims.out.append(Release(waiter.ref, None))

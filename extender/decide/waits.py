@@ -87,6 +87,13 @@ def explain_wait(
     return Wait(reason, tenant, place, ahead, node, (stands, *_who(tenant, ahead, pool), why))
 
 
+def standing(waiter: Waiter, line: Line[Shape]) -> str:
+    """In few words and little time, why a pod that is past its gate gets no seat yet."""
+    if waiter.ref.uid in line:
+        return f"kvitej: number {line.place_of(waiter.ref.uid)} {_of(waiter.tenant)}in line for its turn"
+    return f"kvitej: not in line now ({waiter.trouble or 'its request cannot be read, or others gate it'})"
+
+
 def _out(reason: Reason, waiter: Waiter, told: str) -> Wait:
     return Wait(reason, waiter.tenant, node=waiter.node, sentences=(told,))
 

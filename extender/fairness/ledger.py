@@ -16,6 +16,7 @@ from extender.fairness.usage import Usage
 
 MICRO = 1_000_000
 """Whole units of a GPU."""
+UNLIMITED = 2**62
 FREE_FOR_ALL = ""
 """The name under which pods of no tenant are booked; no tenant has it."""
 
@@ -89,7 +90,7 @@ class Ledger:
         self._limits = {
             name: (
                 round(tenant.least.of(gpus) * MICRO),
-                self._capacity if tenant.most is None else round(tenant.most.of(gpus) * MICRO),
+                UNLIMITED if tenant.most is None else round(tenant.most.of(gpus) * MICRO),
             )
             for name, tenant in self._tenants.items()
         }
@@ -150,7 +151,7 @@ class Ledger:
         return self._limits[tenant][0] if tenant in self._limits else 0
 
     def most(self, tenant: str) -> int:
-        return self._limits[tenant][1] if tenant in self._limits else self._capacity
+        return self._limits[tenant][1] if tenant in self._limits else UNLIMITED
 
     def entitle(self, waiting: Mapping[str, int], now: float) -> None:
         """Divide the pool among those who use it or wait for it."""
@@ -186,12 +187,11 @@ class Ledger:
         amount = self.account(tenant).used if used is None else used
         return (amount / entitlement if entitlement > 0 else math.inf), self._order[tenant]
 
-    def is_entitled(self, tenant: str, units: int) -> bool:
-        """Whether that much more stays within the tenant's entitlement, or is the first that it gets."""
-        used = self.account(tenant).used
-        return used == 0 < self.entitlements.get(tenant, 0.0) or used + units <= self.entitlements.get(
-            tenant, 0.0
-        )
+    def is_entitled(self, tenant: str, units: int, beside: int = 0) -> bool:
+        """Whether that much more, `beside` what else is on its way, is within the entitlement or the first thing."""
+        has = self.account(tenant).used + beside
+        entitlement = self.entitlements.get(tenant, 0.0)
+        return has == 0 < entitlement or has + units <= entitlement
 
     def allowance(self, tenant: str, preemptible: bool) -> int:
         """How much more the tenant may take for such pods, whether there is room or not.

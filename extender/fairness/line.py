@@ -151,7 +151,7 @@ class Line(Generic[S]):
         return self.before(self.stand_of(uid), self._at[uid][0].tenant)[0] + 1
 
     def ahead_of(
-        self, uid: str, used: Mapping[str, int], turn: Callable[[str, int], tuple[float, ...]]
+        self, uid: str, used: Mapping[str, int], turn: Callable[[str, int], tuple[float, object]]
     ) -> dict[str, int]:
         """How many pods of each tenant get their turn first, if all fit; those who have none are left out.
 

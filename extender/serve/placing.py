@@ -20,7 +20,7 @@ from extender.decide.bind import describe
 from extender.decide.filter import filter_nodes
 from extender.decide.place import Expected, Placement, expect
 from extender.decide.plan import Answer
-from extender.decide.preempt import Protection, victims_by_node
+from extender.decide.preempt import Guard, Protection, victims_by_node
 from extender.decide.prioritize import grade_nodes
 from extender.decide.reasons import SENTENCES, UNRESOLVABLE, fragments, mask, tally
 from extender.serve.book import Book, Refusal
@@ -47,7 +47,7 @@ class PlaceDoor:
     """Does this node hold, and if there is a choice, which is best?
 
     `later` does what may wait until the answer is on its way: Filter's log line and its metrics. `turn` says where a
-    pod may go by its turn, None for anywhere.
+    pod may go by its turn, None for anywhere; `guard` what it must spare when it preempts.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class PlaceDoor:
         metrics: Metrics,
         later: Callable[[Callable[[], object]], object] = lambda work: work(),
         turn: Callable[[Pod], Answer | None] = lambda pod: None,
+        guard: Callable[[str, Protection], Guard] = lambda uid, base: base,
     ) -> None:
         self._later = later
+        self._guard = guard
         self._turn = turn
         self._book = book
         self._config = config
@@ -139,9 +141,9 @@ class PlaceDoor:
             self._metrics.decided("preempt", "error", time.perf_counter() - started)
             raise Refusal(str(error)) from None
         priority = (args.pod.spec.priority if args.pod.spec else None) or 0
-        victims = victims_by_node(
-            self._book.snapshot(), args.pod.metadata.uid, request, priority, args.victims, self._protection
-        )
+        uid = args.pod.metadata.uid
+        guard = self._guard(uid, self._protection)
+        victims = victims_by_node(self._book.snapshot(), uid, request, priority, args.victims, guard)
         log.info("preempt", pod=_named(args.pod), candidates=len(args.victims), nodes=len(victims))
         self._metrics.decided("preempt", "answered", time.perf_counter() - started)
         return preemption_result(victims)

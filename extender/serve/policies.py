@@ -37,6 +37,10 @@ class PolicyReader:
         if Part.NAMESPACES in self._dirty:
             found = surroundings.namespaces.values()
             wait.namespaces({each.metadata.name: each.metadata.labels or {} for each in found})
+        if Part.PRIORITY_CLASSES in self._dirty:
+            wait.classes(surroundings.priority_classes.values())
+        if Part.BUDGETS in self._dirty:
+            wait.budgets(surroundings.budgets.values())
         if Part.POLICIES in self._dirty and self._reread(surroundings):
             wait.policies(Policies([policy for _, policy in self._read.values()]))
         self._dirty.clear()

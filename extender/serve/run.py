@@ -6,7 +6,7 @@ import gc
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,6 +106,16 @@ async def reviewing(door: WebhookDoor, config: Config, webhook: Webhook) -> Asyn
         fresh.cancel()
 
 
+class _Live(Container[str]):
+    """Names as they are at the moment of asking."""
+
+    def __init__(self, names: Callable[[], Container[str]]) -> None:
+        self._names = names
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+
 async def _serve_kubernetes(
     kubeconfig: Path | None,
     config: Config,
@@ -172,11 +182,11 @@ async def _serve_kubernetes(
         reader = PolicyReader()
         surroundings = Surroundings(client, reader.changed)
         app = verbs(
-            PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon, wait.seat_for),
+            PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon, wait.seat_for, wait.guard),
             SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
             config,
         )
-        rules = admission(config, wait, wait.labels_of)
+        rules = admission(config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes))
         admitting = (
             reviewing(WebhookDoor(rules, wait.depths, metrics), config, webhook)
             if webhook

@@ -16,8 +16,10 @@ import structlog
 
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
 from extender.decide.claims import Settings
+from extender.decide.giving import Giver
 from extender.decide.instructions import (
     Carried,
+    ClassesSeen,
     Clear,
     Evict,
     Failed,
@@ -32,12 +34,15 @@ from extender.decide.instructions import (
     Tick,
 )
 from extender.decide.plan import Answer, Planner
-from extender.decide.turns import Reclaim
+from extender.decide.preempt import Guard, Protection
+from extender.decide.protect import guard_for
+from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
 from extender.fairness.policy import Place
 from extender.fairness.reading import Policies
 from extender.serve.book import Book
 from extender.wire.objects import Pod
+from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
 
 log = structlog.get_logger()
 
@@ -78,7 +83,6 @@ class WaitDoor:
         settings: Settings,
         *,
         in_flight: int,
-        reclaim: Reclaim | None = None,
         told: Callable[[Ref, str], None] = lambda victim, why: None,
     ) -> None:
         self.depths = QueueDepths()
@@ -86,11 +90,13 @@ class WaitDoor:
         self._book = book
         self._releaser = releaser
         self._settings = settings
-        self._reclaim = reclaim
+        self._giver = Giver(book.state, time.time() - time.monotonic())
         self._told = told
         self._writes = asyncio.Semaphore(in_flight)
         self._policies = Policies(())
         self._labels: dict[str, Mapping[str, str]] = {}
+        self.preemptible_classes: frozenset[str] = frozenset()
+        """PriorityClasses whose pods may be evicted, as they are now."""
         self._last: dict[str, asyncio.Task[None]] = {}
         self._resumed = False
         book.follow(self._happened)
@@ -113,10 +119,11 @@ class WaitDoor:
     def begin(self, wall: float) -> None:
         """The book is complete, policies and namespaces are told: plan from now on."""
         now = time.monotonic()
-        planner = Planner(self._book.state, self._policies, self._settings, now, self._reclaim)
+        planner = Planner(self._book.state, self._policies, self._settings, now, self._giver)
         for name, labels in self._labels.items():
             planner.pools.namespace(name, labels)
         self.planner = planner
+        self._step(ClassesSeen(self.preemptible_classes))
         for waiting in list(self._book.snapshot().waiting.values()):
             self._count(waiting.pod)
         self._carry_out(planner.begin(now, wall))
@@ -137,6 +144,21 @@ class WaitDoor:
         for name, found in changed.items():
             self._step(NamespaceSeen(name, found))
 
+    def classes(self, classes: Iterable[PriorityClass]) -> None:
+        """These are the PriorityClasses now."""
+        self.preemptible_classes = preemptible_classes(classes)
+        self._step(ClassesSeen(self.preemptible_classes))
+
+    def budgets(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        """These are the disruption budgets now."""
+        self._giver.budgets(budgets)
+
+    def guard(self, uid: str, base: Protection) -> Guard:
+        """What the pod must spare when it preempts."""
+        if self.planner is None:
+            return base
+        return guard_for(self.planner, self._giver, uid, base, time.monotonic())
+
     async def run(self) -> None:
         """Let time pass, until cancelled."""
         while True:
@@ -144,6 +166,7 @@ class WaitDoor:
             self._step(Tick())
 
     def _happened(self, event: Event) -> None:
+        self._giver.apply(event, time.monotonic())
         if self.planner is None or not isinstance(event, _OF_THE_CLUSTER):
             return
         if isinstance(event, PodSeen):
@@ -168,6 +191,8 @@ class WaitDoor:
         if self.planner is None:
             return
         self._carry_out(self.planner.step(event, time.monotonic()))
+        for notice in self._giver.notices():
+            log.warning(str(notice), notice=type(notice).__name__)
         if self.planner.busy and not self._resumed:
             # The loop first gets to what has come in meanwhile.
             self._resumed = True
@@ -234,6 +259,7 @@ class WaitDoor:
         name = f"{victim.namespace}/{victim.name}"
         log.info("evicted" if written.done else "not evicted", pod=name, reason=written.detail or reason)
         if written.done:
+            self._giver.evicted(victim.uid, time.monotonic())
             self._told(victim, reason)
         else:
             self._step(NotEvicted(victim.uid, written.detail))

@@ -21,11 +21,23 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from extender.cluster.columns import OPEN
-from extender.cluster.events import BindResult, Elapsed, Event, NodeGone, NodeSeen, Outcome, PodGone, PodSeen
+from extender.cluster.events import (
+    BindResult,
+    Elapsed,
+    Event,
+    NodeGone,
+    NodeSeen,
+    Outcome,
+    PodGone,
+    PodSeen,
+    Promised,
+    Withdrawn,
+)
 from extender.cluster.request import request_of
 from extender.cluster.seats import Phase
 from extender.cluster.state import ClusterState
 from extender.config import Config
+from extender.decide.bind import Granted, seat_pod
 from extender.decide.filter import filter_nodes
 from extender.schedulerconfig import managed_resources
 from extender.serve.book import Book
@@ -90,6 +102,7 @@ class Cluster(RuleBasedStateMachine):
         self.writes: list[Write] = []
         self.lost: list[Write] = []
         self.ours: set[str] = set()
+        self.kept: dict[str, tuple[str, str | None]] = {}
         self.was_bound: dict[str, str] = {}
         self.reachable = True
         self.binds: list[tuple[str, str, asyncio.Task[bytes]]] = []
@@ -151,6 +164,10 @@ class Cluster(RuleBasedStateMachine):
             if told is not None and (told.over or not told.alive):
                 continue  # kvitej knows that this write can't land any more
             known.setdefault(other.uid, replace(self.pods[other.uid], at=other.at, record=other.record))
+        for uid, at, record in self.promised():
+            known.setdefault(uid, replace(self.pods[uid], at=at, record=record))
+        promise = self.kept.get(write.uid)
+        assert promise in (None, (write.at, write.record)), "granted another seat than the promised one"
         known.pop(write.uid, None)
         others = [sitting(pod) for pod in known.values() if pod.at == write.at]
         on = NODE_KINDS[self.told_nodes[write.at]]
@@ -159,6 +176,11 @@ class Cluster(RuleBasedStateMachine):
         after = count(on, [*others, Sitting(kind, write.record)])
         assert not after.broken() - before.broken(), after.broken()
         assert write.record is not None, "granted without a record"
+
+    def promised(self) -> list[tuple[str, str, str | None]]:
+        """Seats that the planner has and nobody has bound, as the book has them."""
+        seats = self.state.snapshot().seats
+        return [(uid, seat.node, seat.record) for uid, seat in seats.items() if seat.phase is Phase.CLAIMED]
 
     # the API server
 
@@ -293,9 +315,50 @@ class Cluster(RuleBasedStateMachine):
     @rule(number=st.integers(0, 99), at=st.sampled_from(NAMES))
     def bind_at(self, number: int, at: str) -> None:
         uid = self.some_pod(number)
+        self.kept = {each: (node, record) for each, node, record in self.promised()}
         task = self.loop.create_task(self.seat.bind(binding_body(self.pods[uid].raw, at)))
         self.binds.append((uid, at, task))
         self.work()
+
+    # rules: the planner
+
+    @precondition(lambda self: self.state.snapshot().waiting)
+    @rule(number=st.integers(0, 99), pick=st.integers(0, 9))
+    def promise(self, number: int, pick: int) -> None:
+        """A seat for a pod that waits, or another than the one it was promised."""
+        snapshot = self.state.snapshot()
+        uid = sorted(snapshot.waiting)[number % len(snapshot.waiting)]
+        seat, kind = snapshot.seats.get(uid), self.pods[uid].kind
+        if not kind.readable or (seat is not None and seat.phase is not Phase.CLAIMED):
+            return
+        self.state.apply(Withdrawn(uid))
+        snapshot = self.state.snapshot()
+        pod = snapshot.waiting[uid].pod
+        request = request_of(pod)
+        rows = np.array([snapshot.index.get(name) for name in snapshot.inventories], np.int32)
+        kept = filter_nodes(snapshot, uid, request, rows, 100).kept
+        if not len(kept):
+            return
+        at = snapshot.index.name(int(kept[pick % len(kept)]))
+        granted = seat_pod(snapshot, uid, request, at)
+        assert isinstance(granted, Granted), "Filter keeps what Bind refuses"
+        assert granted.devices is not None
+        others = [
+            replace(self.pods[other.uid], at=at, record=other.record, spoilt=False)
+            for other in snapshot.seats_by_node.get(at, {}).values()
+            if other.record is not None and other.uid not in snapshot.worst_case
+        ]
+        on = NODE_KINDS[self.told_nodes[at]]
+        before = count(on, map(sitting, others))
+        after = count(on, [*map(sitting, others), Sitting(kind, granted.devices)])
+        assert not after.broken() - before.broken(), after.broken()
+        self.state.apply(Promised(pod, at, granted.devices))
+
+    @rule(number=st.integers(0, 99))
+    def withdraw(self, number: int) -> None:
+        promised = self.promised()
+        if promised:
+            self.state.apply(Withdrawn(promised[number % len(promised)][0]))
 
     @rule()
     def expire_claims(self) -> None:
@@ -403,6 +466,8 @@ class Cluster(RuleBasedStateMachine):
         self.work()
         assert not self.binds
         self.deliver_all()
+        for uid, _, _ in self.promised():
+            self.state.apply(Withdrawn(uid))
         self.state.check()
         self.compare()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ async def admitted(
     plane: ControlPlane, api: Api, *, name: str = "kvitej", config: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Extender]:
     """A kvitej that the API server asks about GPU pods; entered once it does."""
-    made = certs.make(plane.directory / f"{name}-certs", ("127.0.0.1",))
+    made = certs.make(Path(tempfile.mkdtemp(dir=plane.directory)) / "certs", ("127.0.0.1",))
     _, cert, key = made.files
     (port,) = free_ports(1)
     options = ("--webhook", f"127.0.0.1:{port}", "--webhook-cert", cert, "--webhook-key", key)
