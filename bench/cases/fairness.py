@@ -54,7 +54,7 @@ def run(
     if plot is not None:
         _draw(found, plot)
         say(f"wrote {plot}")
-    return [each for name, result in found.items() for each in _told(name, result)] + _goals(found)
+    return [each for name, result in found.items() for each in _told(name, result)] + goals(found)
 
 
 def ruled() -> Policy:
@@ -69,8 +69,12 @@ def ruled() -> Policy:
     )
 
 
+def make_ours(pool: Pool) -> Scheduler:
+    return Ours(pool, ruled())
+
+
 def _policies() -> dict[str, Callable[[Pool], Scheduler]]:
-    return {OURS: lambda pool: Ours(pool, ruled()), **POLICIES}
+    return {OURS: make_ours, **POLICIES}
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def _told(name: str, result: Played) -> list[Measurement]:
     return found
 
 
-def _goals(found: Mapping[str, Played]) -> list[Measurement]:
+def goals(found: Mapping[str, Played]) -> list[Measurement]:
     """What is promised of ours beside the others that were played."""
     if OURS not in found:
         return []

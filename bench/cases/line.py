@@ -16,8 +16,9 @@ from bench import tenants
 from bench.ours import Ours
 from bench.report import Measurement, measured
 from bench.tenants import Load, Tenant
-from bench.virtual import Pool
-from extender.fairness import policy
+from bench.virtual import Pool, Scheduler
+from extender.fairness.policy import Policy
+from extender.fairness.policy import Tenant as Owner
 
 CASE = "line"
 SEEDS = 2
@@ -63,12 +64,12 @@ def played(
     """Per cent of the GPUs in use, and by size of the pods how many lifetimes they waited."""
     nodes = tenants.nodes()
     gpus = sum(node.gpu for node in nodes)
-    one = policy.Policy("all", (policy.Tenant(ALL.name, 1.0, preemptible=True),), hold_after=hold_after)
+    make = holding(hold_after)
     held = 0.0
     waits: dict[str, list[float]] = {size: [] for size in SIZES}
     for seed in range(1, seeds + 1):
         pool = Pool(load(gpus, until, lasting, seed), nodes, WARM_UP * LIFE)
-        tally = pool.play(Ours(pool, one))
+        tally = pool.play(make(pool))
         held += sum(tally.held)
         for shape, waited in zip(pool.load.shapes, tally.waits, strict=True):
             for size, (least, most) in SIZES.items():
@@ -76,6 +77,17 @@ def played(
                     waits[size] += waited
     used = 100 * held / (seeds * gpus * (until - WARM_UP) * LIFE)
     return used, {size: np.array(each) / LIFE for size, each in waits.items()}
+
+
+def holding(after: float) -> Callable[[Pool], Scheduler]:
+    """The planner, all being one tenant's; nodes are held for big jobs that have waited `after` seconds."""
+
+    def make(pool: Pool) -> Scheduler:
+        names = frozenset(tenant.name for tenant in pool.load.tenants)
+        one = Owner("all", 1.0, preemptible=True, namespaces=names)
+        return Ours(pool, Policy("all", (one,), hold_after=after))
+
+    return make
 
 
 def load(gpus: int, until: float, lasting: float, seed: int) -> Load:
