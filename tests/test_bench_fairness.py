@@ -10,6 +10,7 @@ import pytest
 from bench import tenants
 from bench.cases import fairness, line
 from bench.cases.fairness import INFERENCE, Played
+from bench.openb import NodeShape, PodShape
 from bench.policies import WEIGHTS, DominantShare, Greedy, Reserved, RoundRobin, Strict
 from bench.tenants import DAY, HOUR, TENANTS, Lifetimes, Load
 from bench.virtual import GRACE, Job, Pool, Scheduler
@@ -68,7 +69,7 @@ def test_lifetimes_have_the_quantiles_of_their_class() -> None:
 def small(came: list[tuple[float, int, int, float]], until: float = DAY) -> Load:
     """Pods of whole GPUs: (when, tenant, GPUs, lifetime)."""
     sizes = sorted({(tenant, gpus) for _, tenant, gpus, _ in came})
-    shapes = [tenants.PodShape(4_000, 8_192, gpus, 1_000) for _, gpus in sizes]
+    shapes = [PodShape(4_000, 8_192, gpus, 1_000) for _, gpus in sizes]
     return Load(
         TENANTS,
         shapes,
@@ -81,7 +82,7 @@ def small(came: list[tuple[float, int, int, float]], until: float = DAY) -> Load
 
 
 INFERENCE_, TRAINING, RESEARCH = range(3)
-ONE = [tenants.NodeShape(96_000, 393_216, 8, "G2")]
+ONE = [NodeShape(96_000, 393_216, 8, "G2")]
 
 
 class Watched:
