@@ -214,7 +214,7 @@ def planner() -> list[Case]:
 
 
 @main.command()
-@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="Runs of each rule.")
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each rule.")
 @reported
 def line(**options: Any) -> list[Case]:
     """How long big jobs wait in a full cluster, with the planner's holds and without."""
@@ -228,8 +228,10 @@ def line(**options: Any) -> list[Case]:
 def every() -> list[Case]:
     """All cases as they are run by default."""
     from bench.cases import (
+        fairness,
         kernels,
         latency,
+        line,
         mig,
         placement,
         planner,
@@ -241,7 +243,21 @@ def every() -> list[Case]:
         webhook,
     )
 
-    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim, planner)
+    cases = (
+        latency,
+        webhook,
+        sync,
+        throughput,
+        trace,
+        placement,
+        mig,
+        topology,
+        kernels,
+        reclaim,
+        planner,
+        fairness,
+        line,
+    )
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 
