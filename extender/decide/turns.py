@@ -5,9 +5,9 @@ has changed for a shape, its pods cost nothing, however many wait.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from typing import Protocol
 
 from extender.cluster.assignment import units
@@ -187,7 +187,8 @@ class Turns:
             row = snapshot.index.get(waiter.nominated)
             if row >= 0 and row not in barred and room.fits(snapshot, shape, row):
                 return row
-        row_found = room.find(snapshot, shape, barred)
+        borrowed = group.preemptible if waiter.pool is not None else None
+        row_found = room.find(snapshot, shape, barred, borrowed)
         if row_found is not None:
             inventory = snapshot.inventories[snapshot.index.name(row_found)]
             exact = round(units(shape.request, inventory) * MICRO)
@@ -254,18 +255,22 @@ class Turns:
         free = min(most - len(pool.holds), HOLDS_AT_ONCE)
         if free <= 0:
             return
-        waited = sorted(
-            (self._waiters[uid].since, uid)
-            for group in pool.line.all_groups()
-            if is_big(group.shape.request)
-            and group.units <= pool.ledger.bound(group.tenant, group.preemptible)
-            for _, uid in group.pods[:most]
-            if uid not in pool.holds
-        )
-        for since, uid in waited[:free]:
-            if self._now - since < pool.policy.hold_after:
-                break
+        for _, uid in nsmallest(free, self._long_waiting(pool, most)):
             self._begin_hold(pool, self._waiters[uid])
+
+    def _long_waiting(self, pool: Pool, most: int) -> Iterator[tuple[float, str]]:
+        """(since when, who) of the first `most` of each group whose jobs may have a node held and have none yet."""
+        for group in pool.line.all_groups():
+            if not is_big(group.shape.request) or group.units > pool.ledger.bound(
+                group.tenant, group.preemptible
+            ):
+                continue
+            for _, uid in group.pods[:most]:
+                since = self._waiters[uid].since
+                if self._now - since < pool.policy.hold_after:
+                    break
+                if uid not in pool.holds:
+                    yield since, uid
 
     def _begin_hold(self, pool: Pool, waiter: Waiter) -> bool:
         assert waiter.shape is not None

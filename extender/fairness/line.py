@@ -8,6 +8,7 @@ which the ledger tells.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import Generic, NamedTuple, TypeVar
 
 S = TypeVar("S", bound=Hashable)
@@ -177,10 +178,11 @@ class Line(Generic[S]):
 
     def ordered(self, tenant: str) -> Iterator[tuple[Group[S], Stand]]:
         """The tenant's pods in the order of the line."""
-        stands = [
-            (Stand(-group.priority, *pod), group)
-            for group in self._groups.get(tenant, {}).values()
-            for pod in group.pods
-        ]
-        for stand, group in sorted(stands, key=lambda found: found[0]):
+        groups = self._groups.get(tenant, {}).values()
+        for stand, group in merge(*map(_stands, groups), key=lambda found: found[0]):
             yield group, stand
+
+
+def _stands(group: Group[S]) -> Iterator[tuple[Stand, Group[S]]]:
+    for pod in group.pods:
+        yield Stand(-group.priority, *pod), group

@@ -186,7 +186,9 @@ async def _serve_kubernetes(
             SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
             config,
         )
-        rules = admission(config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes))
+        rules = admission(
+            config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes), wait.never_fits
+        )
         admitting = (
             reviewing(WebhookDoor(rules, wait.depths, metrics), config, webhook)
             if webhook
@@ -243,7 +245,7 @@ async def _settle_in(
     await feed.wait_synced()
     await surroundings.wait_synced()
     reader.tell(surroundings, wait)
-    wait.begin(time.time())
+    wait.begin()
     # The book lives as long as the process: without this, each full collection would walk all of it.
     gc.collect()
     gc.freeze()

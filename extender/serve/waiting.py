@@ -14,7 +14,9 @@ from typing import Protocol
 
 import structlog
 
+from extender.cluster.eligibility import constraints_of
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.request import request_of
 from extender.decide.claims import Settings
 from extender.decide.giving import Giver
 from extender.decide.instructions import (
@@ -38,7 +40,7 @@ from extender.decide.preempt import Guard, Protection
 from extender.decide.protect import guard_for
 from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
-from extender.fairness.policy import Place
+from extender.fairness.policy import Place, Policy
 from extender.fairness.reading import Policies
 from extender.serve.book import Book
 from extender.wire.objects import Pod
@@ -73,7 +75,8 @@ class Releaser(Protocol):
 class WaitDoor:
     """Whose turn is it, and where will it sit?
 
-    Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why.
+    Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why. `clock` is
+    monotonic, `wall` the time of the day, in seconds.
     """
 
     def __init__(
@@ -84,13 +87,17 @@ class WaitDoor:
         *,
         in_flight: int,
         told: Callable[[Ref, str], None] = lambda victim, why: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.depths = QueueDepths()
         self.planner: Planner | None = None
         self._book = book
         self._releaser = releaser
         self._settings = settings
-        self._giver = Giver(book.state, time.time() - time.monotonic())
+        self._clock = clock
+        self._wall = wall
+        self._giver = Giver(book.state, wall() - clock())
         self._told = told
         self._writes = asyncio.Semaphore(in_flight)
         self._policies = Policies(())
@@ -111,14 +118,20 @@ class WaitDoor:
         """The policy and tenant of pods, by the policies as they are now."""
         return self._policies.place(namespace, labels, scheduler)
 
+    def never_fits(self, policy: Policy, pod: Pod) -> bool:
+        """Whether no node of the policy's pool would hold the pod even when empty; not said while nothing is known."""
+        if self.planner is None or not self._book.snapshot().inventories:
+            return False
+        return self.planner.never_fits(policy.name, request_of(pod), constraints_of(pod))
+
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         return self._labels.get(namespace, {})
 
     # what it is told
 
-    def begin(self, wall: float) -> None:
+    def begin(self) -> None:
         """The book is complete, policies and namespaces are told: plan from now on."""
-        now = time.monotonic()
+        now = self._clock()
         planner = Planner(self._book.state, self._policies, self._settings, now, self._giver)
         for name, labels in self._labels.items():
             planner.pools.namespace(name, labels)
@@ -126,7 +139,7 @@ class WaitDoor:
         self._step(ClassesSeen(self.preemptible_classes))
         for waiting in list(self._book.snapshot().waiting.values()):
             self._count(waiting.pod)
-        self._carry_out(planner.begin(now, wall))
+        self._carry_out(planner.begin(now, self._wall()))
 
     def policies(self, policies: Policies) -> None:
         """These are the policies now."""
@@ -157,7 +170,7 @@ class WaitDoor:
         """What the pod must spare when it preempts."""
         if self.planner is None:
             return base
-        return guard_for(self.planner, self._giver, uid, base, time.monotonic())
+        return guard_for(self.planner, self._giver, uid, base, self._clock())
 
     async def run(self) -> None:
         """Let time pass, until cancelled."""
@@ -166,7 +179,7 @@ class WaitDoor:
             self._step(Tick())
 
     def _happened(self, event: Event) -> None:
-        self._giver.apply(event, time.monotonic())
+        self._giver.apply(event, self._clock())
         if self.planner is None or not isinstance(event, _OF_THE_CLUSTER):
             return
         if isinstance(event, PodSeen):
@@ -190,7 +203,7 @@ class WaitDoor:
     def _step(self, event: Happening) -> None:
         if self.planner is None:
             return
-        self._carry_out(self.planner.step(event, time.monotonic()))
+        self._carry_out(self.planner.step(event, self._clock()))
         for notice in self._giver.notices():
             log.warning(str(notice), notice=type(notice).__name__)
         if self.planner.busy and not self._resumed:
@@ -259,7 +272,7 @@ class WaitDoor:
         name = f"{victim.namespace}/{victim.name}"
         log.info("evicted" if written.done else "not evicted", pod=name, reason=written.detail or reason)
         if written.done:
-            self._giver.evicted(victim.uid, time.monotonic())
+            self._giver.evicted(victim.uid, self._clock())
             self._told(victim, reason)
         else:
             self._step(NotEvicted(victim.uid, written.detail))

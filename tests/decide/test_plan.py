@@ -227,6 +227,7 @@ def test_a_pod_that_the_planner_has_not_seen_gets_no_seat() -> None:
     answer = world.planner.seat_for(Job("new", "a", gates=()).pod)
     assert answer is not None
     assert answer.node is None
+    assert world.planner.seat_for(Job("new", "a", gpus=0, gates=()).pod) is None, "it needs no GPU"
 
 
 # a process that begins
@@ -317,6 +318,17 @@ def test_a_hold_that_gains_nothing_moves() -> None:
     assert holds["uid-big"].node == first, "it has gained a GPU"
     world.wait(12)
     assert holds["uid-big"].node != first
+
+
+def test_a_hold_that_ends_gives_its_node_back() -> None:
+    world = World([OPEN], nodes=["n0"])
+    world.put(*jobs("b", 8))
+    world.run()
+    world.put(Job("big", "a", 8, born=20))
+    world.wait(62)
+    world.put(Job("small", "a", born=90))
+    assert world.end("uid-b0") == [], "the GPU is kept for the big one"
+    assert released(world.end("uid-big")) == [("small", "n0")]
 
 
 def test_who_waits_long_for_quota_is_not_passed_for_ever_by_smaller_work_of_his_tenant() -> None:
