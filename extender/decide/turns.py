@@ -29,7 +29,9 @@ _Queue = list[tuple[Stand, Group[Shape]]]
 RECLAIMS_AT_ONCE = 4
 HOLDS_AT_ONCE = 4
 ASK_AGAIN = 1.0
-"""Seconds after which a tenant whom no reclaim helped may ask again."""
+"""Seconds after which pods whom no reclaim helped may ask again."""
+PATIENCE = 0.5
+"""Of its tenant's waitTarget, how long a pod waits for room that comes free by itself: others leave in the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Turns:
         """Time has passed: holds begin and move, and it is found who has waited long for quota."""
         for pool in self._pools.by_name.values():
             pool.owed = dict(self._owed(pool))
+            pool.asked = {key: at for key, at in pool.asked.items() if self._now - at < ASK_AGAIN}
             self._hold(pool)
 
     def _plan(self, pool: Pool) -> None:
@@ -347,14 +350,19 @@ class Turns:
         ]
         asked = 0
         for _, _, group in sorted(stuck, key=lambda each: each[:2]):
-            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group.tenant):
+            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group):
                 asked += 1
                 if self._ask_back(pool, self._head(group)):
                     continue
             self._let_pend(pool, group)
 
-    def _may_ask(self, pool: Pool, tenant: str) -> bool:
-        return self._may_seat() and self._now - pool.asked.get(tenant, -math.inf) >= ASK_AGAIN
+    def _may_ask(self, pool: Pool, group: Group[Shape]) -> bool:
+        asked = pool.asked.get((group.tenant, group.shape), -math.inf)
+        if not self._may_seat() or self._now - asked < ASK_AGAIN:
+            return False
+        tenant = pool.policy.tenant(group.tenant)
+        target = tenant.wait_target if tenant is not None else None
+        return target is None or self._now - self._head(group).since >= PATIENCE * target
 
     def _ask_back(self, pool: Pool, waiter: Waiter) -> bool:
         assert self._reclaim is not None
@@ -373,7 +381,7 @@ class Turns:
             self._now,
         )
         if found is None or not self._claims.seat_after(waiter, found.node, found.uids, found.why):
-            pool.asked[waiter.tenant] = self._now
+            pool.asked[waiter.tenant, waiter.shape] = self._now
             return False
         self._left -= 1
         self._more = True
