@@ -47,6 +47,7 @@ cdef class Table:
     cdef const int32_t[::1] geometry            # index into hardware.slices
     cdef const int32_t[::1] misplaced           # instances on dynamic cards whose place is unknown
     cdef const int32_t[::1] topology            # index into hardware.links
+    cdef const int32_t[::1] lent                # cards that only borrowed work holds
     cdef const int32_t[:, ::1] slices           # [N, G] occupancy of dynamic cards, -1 = no such card
     cdef const int32_t[:, ::1] slices_soft
     cdef readonly Hardware hardware
@@ -65,6 +66,8 @@ cdef class Ask:
     cdef readonly int32_t shared_id
     cdef readonly int32_t bandwidth             # MB/s needed between its whole cards
     cdef readonly bint nvlink                   # whether all of them need NVLink
+    cdef readonly object borrowed               # whether its work can be asked back, None = nothing is lent
+    cdef int8_t returns                         # the same as 1, 0, -1
 
 
 cdef int known_resources(Table table, Ask ask) except -1

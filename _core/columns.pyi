@@ -33,6 +33,7 @@ class Table:
     geometry: Final[NDArray[np.int32]]
     misplaced: Final[NDArray[np.int32]]
     topology: Final[NDArray[np.int32]]
+    lent: Final[NDArray[np.int32]]
     slices: Final[NDArray[np.int32]]
     slices_soft: Final[NDArray[np.int32]]
     hardware: Final[Hardware]
@@ -62,6 +63,7 @@ class Table:
         geometry: NDArray[np.int32],
         misplaced: NDArray[np.int32],
         topology: NDArray[np.int32],
+        lent: NDArray[np.int32],
         slices: NDArray[np.int32],
         slices_soft: NDArray[np.int32],
         hardware: Hardware | None = None,
@@ -80,6 +82,7 @@ class Ask:
     shared_id: Final[int]
     bandwidth: Final[int]
     nvlink: Final[bool]
+    borrowed: Final[bool | None]
     def __new__(
         cls,
         resources: NDArray[np.int32],
@@ -92,4 +95,5 @@ class Ask:
         shared_id: int = -1,
         bandwidth: int = 0,
         nvlink: bool = False,
+        borrowed: bool | None = None,
     ) -> Self: ...

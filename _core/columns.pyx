@@ -13,7 +13,7 @@ from _core.hardware cimport Hardware
 
 _PER_ROW = {"state": "int8", "mode": "int8", "cards": "int32", "replicas": "int32", "opaque": "int32",
             "order": "uint32", "soft": "int32", "cpu": "int64", "cpu_used": "int64", "part": "int32",
-            "geometry": "int32", "misplaced": "int32", "topology": "int32"}
+            "geometry": "int32", "misplaced": "int32", "topology": "int32", "lent": "int32"}
 _PER_RESOURCE = {"allocatable": "int64", "used": "int64", "used_soft": "int64"}
 _PER_CARD = {"memory": "int64", "memory_used": "int64", "memory_soft": "int64", "shares": "int32",
              "shares_soft": "int32", "exclusive": "int32", "exclusive_soft": "int32", "slices": "int32",
@@ -45,6 +45,8 @@ cdef class Table:
         MIG instances on such cards whose place is not known: while there are any, nothing more is cut.
     topology : int32[N]
         Index into `hardware.links` of how the row's cards are linked; any other: not known.
+    lent : int32[N]
+        Cards that only pods hold whose work is borrowed: they can be asked back.
     allocatable, used, used_soft : int64[N, R]
         Counts of extended resources: what the node offers, what is held, what soft claims would add.
     memory, memory_used, memory_soft : int64[N, G]
@@ -67,7 +69,7 @@ cdef class Table:
 
     def __cinit__(self, *, state, mode, cards, replicas, opaque, order, soft, cpu, cpu_used, allocatable, used,
                   used_soft, memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft,
-                  part, geometry, misplaced, topology, slices, slices_soft, Hardware hardware=None):
+                  part, geometry, misplaced, topology, lent, slices, slices_soft, Hardware hardware=None):
         exact(state, "state", "int8", (-1,))
         exact(allocatable, "allocatable", "int64", (-1, -1))
         exact(memory, "memory", "int64", (-1, -1))
@@ -87,6 +89,7 @@ cdef class Table:
             "memory": memory, "memory_used": memory_used, "memory_soft": memory_soft, "shares": shares,
             "shares_soft": shares_soft, "exclusive": exclusive, "exclusive_soft": exclusive_soft,
             "part": part, "geometry": geometry, "misplaced": misplaced, "topology": topology,
+            "lent": lent,
             "slices": slices, "slices_soft": slices_soft,
         }
         for dtypes, shape in (
@@ -104,6 +107,7 @@ cdef class Table:
         self.shares, self.shares_soft = shares, shares_soft
         self.exclusive, self.exclusive_soft = exclusive, exclusive_soft
         self.part, self.geometry, self.misplaced, self.topology = part, geometry, misplaced, topology
+        self.lent = lent
         self.slices, self.slices_soft = slices, slices_soft
         self.hardware = Hardware.none(self.kinds) if hardware is None else hardware
         if self.hardware.kinds != self.kinds:
@@ -150,6 +154,8 @@ cdef class Ask:
         MB/s that the slowest two of its whole cards need between them, 0 for any.
     nvlink : bool
         Whether all of them need NVLink.
+    borrowed : bool, optional
+        Whether the pod's work can be asked back; None: nothing is lent here, and the score's `shares` is 0.
 
     Raises
     ------
@@ -158,7 +164,7 @@ cdef class Ask:
     """
 
     def __cinit__(self, resources, counts, whole, shares, memory, cpu=0, gpu_id=-1, shared_id=-1, bandwidth=0,
-                  bint nvlink=False):
+                  bint nvlink=False, borrowed=None):
         exact(resources, "resources", "int32", (-1,))
         exact(counts, "counts", "int64", resources.shape)
         self.resources, self.counts = resources.copy(), counts.copy()
@@ -175,6 +181,8 @@ cdef class Ask:
         self.cpu = whole_number(cpu, "cpu", 0, INT64_MAX)
         self.bandwidth = whole_number(bandwidth, "bandwidth", 0, INT32_MAX)
         self.nvlink = nvlink
+        self.borrowed = borrowed
+        self.returns = -1 if borrowed is None else bool(borrowed)
         self.gpu_id = whole_number(gpu_id, "gpu_id", -1, INT32_MAX)
         self.shared_id = whole_number(shared_id, "shared_id", -1, INT32_MAX)
         for name, amount, kind in (

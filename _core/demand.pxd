@@ -25,7 +25,7 @@ cdef class Demand:
     cdef readonly int32_t kind
     cdef readonly Py_ssize_t classes
     cdef readonly double cores                  # per GPU
-    cdef readonly double fragmentation, mig, topology   # scales of the score's parts
+    cdef readonly double fragmentation, mig, topology, shares   # scales of the score's parts
     cdef readonly object cpu, gpus, share, often, weight
     # By class, worked out once so that the loops over classes neither divide nor branch.
     cdef double per_cpu[MOST_CLASSES]           # pods per thousandth of a core

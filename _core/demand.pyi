@@ -24,6 +24,7 @@ class Demand:
     fragmentation: Final[float]
     mig: Final[float]
     topology: Final[float]
+    shares: Final[float]
     def __new__(
         cls,
         kind: int,
@@ -37,4 +38,5 @@ class Demand:
         fragmentation: float = 1.0,
         mig: float = 1.0,
         topology: float = 1.0,
+        shares: float = 1.0,
     ) -> Self: ...

@@ -25,7 +25,7 @@ cdef class Demand:
         Frequencies, at least 0.
     weight : float64[M]
         GPUs that room for one more pod of the class is worth, at least 0.
-    fragmentation, mig, topology : float
+    fragmentation, mig, topology, shares : float
         The scale of each kernel's part of the score, from 0 (off).
 
     Raises
@@ -34,14 +34,17 @@ cdef class Demand:
         If arrays or numbers do not agree with the above, or if there are more than 128 classes.
     """
 
-    def __cinit__(self, kind, cores, cpu, gpus, share, often, weight, *, fragmentation=1.0, mig=1.0, topology=1.0):
+    def __cinit__(self, kind, cores, cpu, gpus, share, often, weight, *, fragmentation=1.0, mig=1.0, topology=1.0,
+                  shares=1.0):
         cdef Py_ssize_t m
         self.kind = whole_number(kind, "kind", D1, FIRST_FIT)
         self.cores = cores
         if not 0 < self.cores < 1e12:
             raise ValueError(f"cores must be a number above 0, not {cores}.")
-        self.fragmentation, self.mig, self.topology = fragmentation, mig, topology
-        for scale, name in ((fragmentation, "fragmentation"), (mig, "mig"), (topology, "topology")):
+        self.fragmentation, self.mig, self.topology, self.shares = fragmentation, mig, topology, shares
+        for scale, name in (
+            (fragmentation, "fragmentation"), (mig, "mig"), (topology, "topology"), (shares, "shares")
+        ):
             if not 0 <= scale < 1e6:
                 raise ValueError(f"{name} must be a scale of at least 0, not {scale}.")
         exact(cpu, "cpu", "int64", (-1,))

@@ -7,7 +7,9 @@ from _core.demand import Demand
 def score(
     table: Table, rows: NDArray[np.int32], codes: NDArray[np.int8], ask: Ask, demand: Demand
 ) -> NDArray[np.float64]: ...
-def parts(table: Table, row: int, code: int, ask: Ask, demand: Demand) -> tuple[float, float, float]: ...
+def parts(
+    table: Table, row: int, code: int, ask: Ask, demand: Demand
+) -> tuple[float, float, float, float]: ...
 def renew(
     table: Table,
     versions: NDArray[np.int64],

@@ -10,21 +10,22 @@ import numpy as np
 
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
 
-from _core.cards cimport Row, need_on, row_at
+from _core.cards cimport Need, Row, Seats, card_at, choose, free_cards, is_free, need_on, row_at
 from _core.checks cimport exact, indices, whole_number
-from _core.columns cimport Ask, Table, known_resources
+from _core.columns cimport MOST_CARDS, Ask, Table, known_resources
 from _core.demand cimport Demand
 from _core.fit cimport CONTENDED, FITS, verdict
-from _core.fragmentation cimport weigh
+from _core.fragmentation cimport Choice, weigh
 from _core.instances cimport instances_worth
 from _core.linked cimport links_worth
+from _core.shares cimport reclaimable
 
 
 def score(Table table not None, rows, codes, Ask ask not None, Demand demand not None):
     """What placing one pod is worth, per row.
 
-    The sum of three kernels, each in GPUs and times its scale of the demand: `fragmentation` (cards and cores),
-    `instances` (MIG) and `linked` (NVLink). Soft claims count as held on rows that fit with them.
+    The sum of four kernels, each in GPUs and times its scale of the demand: `fragmentation` (cards and cores),
+    `instances` (MIG), `linked` (NVLink) and `shares` (what can be given back). Soft claims count as held on rows that fit with them.
 
     Parameters
     ----------
@@ -63,32 +64,59 @@ cdef struct Parts:
     double fragmentation
     double mig
     double topology
+    double shares
 
 
 cdef double points(Table table, Py_ssize_t row, int8_t code, Ask ask, Demand demand) noexcept nogil:
     cdef Parts found = apart(table, row, code, ask, demand)
-    return found.fragmentation + found.mig + found.topology
+    return found.fragmentation + found.mig + found.topology + found.shares
 
 
 cdef Parts apart(Table table, Py_ssize_t row, int8_t code, Ask ask, Demand demand) noexcept nogil:
     cdef bint soft = code == FITS and table.soft[row] > 0
     cdef Parts found
     cdef Row there
-    found.fragmentation = found.mig = found.topology = 0
+    cdef Choice choice
+    choice.value, choice.first = 0, -1
+    found.fragmentation = found.mig = found.topology = found.shares = 0
     if code != FITS and code != CONTENDED:
         return found
     if demand.fragmentation != 0:
-        found.fragmentation = demand.fragmentation * weigh(table, row, ask, soft, demand).value
+        choice = weigh(table, row, ask, soft, demand)
+        found.fragmentation = demand.fragmentation * choice.value
     if demand.mig != 0:
         found.mig = demand.mig * instances_worth(table, row, ask, soft)
     if demand.topology != 0:
         there = row_at(table, row, ask.memory, soft)
         found.topology = demand.topology * links_worth(table, row, &there, need_on(table, row, ask).whole)
+    if demand.shares != 0 and ask.returns >= 0:
+        found.shares = demand.shares * shares_worth(table, row, ask, soft, choice.first)
     return found
 
 
+cdef double shares_worth(Table table, Py_ssize_t row, Ask ask, bint soft, Py_ssize_t first) noexcept nogil:
+    """What of the row's block the pod costs, its first share on the card `first` (-1: the fullest).
+
+    Which cards are lent is not told, only how many: a card in use counts as lent if all in use are.
+    """
+    cdef int32_t[MOST_CARDS] cards
+    cdef int32_t[MOST_CARDS] many
+    cdef Need need = need_on(table, row, ask)
+    cdef Row there = row_at(table, row, ask.memory, soft)
+    cdef int64_t free = max(free_cards(&there, 0) - there.opaque, 0), takes = need.whole
+    cdef Seats seats
+    cdef Py_ssize_t i
+    if need.shares > 0:
+        seats = choose(&there, need, first, cards, many)
+        takes = seats.chosen
+        if free + table.lent[row] < there.cards:
+            for i in range(seats.whole, seats.chosen):
+                takes -= not is_free(card_at(&there, cards[i]), 0)
+    return reclaimable(there.cards, free, table.lent[row], takes, ask.returns)
+
+
 def parts(Table table not None, row, code, Ask ask not None, Demand demand not None):
-    """What a row's score is made of: (fragmentation, mig, topology), in GPUs; they add up to what `score` says.
+    """What a row's score is made of: (fragmentation, mig, topology, shares), in GPUs; they add up to what `score` says.
 
     Raises
     ------
@@ -99,7 +127,7 @@ def parts(Table table not None, row, code, Ask ask not None, Demand demand not N
     cdef Parts found
     known_resources(table, ask)
     found = apart(table, at, whole_number(code, "code", -128, 127), ask, demand)
-    return found.fragmentation, found.mig, found.topology
+    return found.fragmentation, found.mig, found.topology, found.shares
 
 
 def renew(Table table not None, versions, seen, codes, scores, Ask ask not None, Demand demand not None):

@@ -9,4 +9,4 @@ cdef inline double reclaimable(int64_t cards, int64_t free, int64_t lent, int64_
     if cards <= 0 or takes <= 0:
         return 0
     block = <double>min(max(free + lent, 0), cards) / cards
-    return takes * (block - 1) if borrowed else -takes * block
+    return takes * (block - 1) if borrowed else 0 - takes * block

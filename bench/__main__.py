@@ -85,6 +85,21 @@ def throughput(gated: bool, nodes: int | None, **options: Any) -> list[Case]:
 
 
 @main.command()
+@click.option(
+    "--kubernetes", default=KUBERNETES, show_default=True, metavar="V", help="Version to build and run."
+)
+@click.option("--nodes", default=500, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=600.0, show_default=True, help="How long pods come and go.")
+@click.option("--per-second", default=10.0, show_default=True, help="Pods that leave in a second.")
+@reported
+def churn(**options: Any) -> list[Case]:
+    """A full cluster under the real kube-scheduler, whose pods leave while others wait: nominations held."""
+    from bench.cases import churn
+
+    return [functools.partial(churn.run, _say("churn"), **options)]
+
+
+@main.command()
 @reported
 def sync() -> list[Case]:
     """Seconds and memory from start to ready with 5,000 nodes and 50,000 pods."""

@@ -5,6 +5,7 @@ Layers are imported by the command that needs them, so that `kvitej version` and
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import IO, Any
@@ -164,10 +165,11 @@ _http = click.option(
 @click.option("--node", metavar="NODE", help="Explain this node instead of the best few.")
 @_http
 def explain(pod: str | None, manifest: IO[bytes] | None, node: str | None, http: tuple[str, int]) -> None:
-    """Say why a pod goes where it goes.
+    """Say why a pod waits, and why it goes where it goes.
 
-    POD is namespace/name, of a pod that a running `kvitej serve` knows. Prints each kernel's part of the score, the
-    GPUs that the pod would take, how they are linked, and what would be left for others.
+    POD is namespace/name, of a pod that a running `kvitej serve` knows. Prints its place in line, who is ahead and
+    what it waits for; then each kernel's part of the score, the GPUs that the pod would take, how they are linked, and
+    what would be left for others.
     """
     if (pod is None) == (manifest is None):
         raise click.UsageError("Give either POD or --pod FILE.")
@@ -175,6 +177,31 @@ def explain(pod: str | None, manifest: IO[bytes] | None, node: str | None, http:
 
     text = manifest.read() if manifest is not None else None
     click.echo(asking.explain(http, pod, text, node), nl=False)
+
+
+@main.command()
+@click.argument("tenant", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="What to print.",
+)
+@click.option("--watch", is_flag=True, help="Print again every 2 seconds, until told to stop.")
+@_http
+def shares(tenant: str | None, output: str, watch: bool, http: tuple[str, int]) -> None:
+    """Say who has what: all tenants of every pool, or TENANT.
+
+    Amounts are GPUs. Entitled is what a tenant may have now: its minimum first, then by weight and past use, up to
+    its maximum or demand. Borrowed is what it has above its minimum, decayed what it has had of late. Score is 1
+    while in use is within 20 % of entitled.
+    """
+    from extender import sharetable
+
+    with contextlib.suppress(KeyboardInterrupt):
+        sharetable.show(http, tenant, output, watch)
 
 
 @main.command()

@@ -2,7 +2,7 @@
 
 import json
 from http.client import HTTPConnection, HTTPException
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import yaml
 
@@ -20,6 +20,11 @@ def explain(http: tuple[str, int], pod: str | None, manifest: bytes | None, node
     """
     query = {"pod": pod or "", **({"node": node} if node else {})}
     return _ask(http, f"/explain?{urlencode(query)}", None if manifest is None else _json(manifest))
+
+
+def shares(http: tuple[str, int], tenant: str | None) -> str:
+    """Who has what, as JSON: of all tenants, or of one. Raises AskingError."""
+    return _ask(http, "/shares" if tenant is None else f"/shares/{quote(tenant, safe='')}", None)
 
 
 def _json(manifest: bytes) -> bytes:
@@ -43,5 +48,5 @@ def _ask(http: tuple[str, int], path: str, body: bytes | None) -> str:
     finally:
         connection.close()
     if answer.status != 200:
-        raise AskingError(text.strip())
+        raise AskingError(text.strip() or f"{host}:{port} answered {answer.status}.")
     return text

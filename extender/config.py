@@ -69,6 +69,15 @@ class Score(Section, frozen=True):
             "the rest of the node loses, -2 to 0.",
         ),
     ] = 1.0
+    shares: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Fair shares: what of the GPUs that a node could give back the pod's GPUs pin or, "
+            "if it can be asked back itself, lack; -1 per GPU to 0. Without a FairnessPolicy it is 0.",
+        ),
+    ] = 1.0
 
 
 class Claims(Section, frozen=True):

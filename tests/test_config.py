@@ -16,7 +16,7 @@ from extender.yamlfile import FileError
 
 CHANGED = """
 filter: {keep: 7}
-score: {fragmentation: 0.5, mig: 2, topology: 0}
+score: {fragmentation: 0.5, mig: 2, topology: 0, shares: 0.25}
 claims: {soft: 1m30s}
 bind: {timeout: 2.5s, inFlight: 3}
 preemption: {protectedNamespaces: [gpu-operator, "null"], protectedPriority: -5}
@@ -53,6 +53,7 @@ def test_every_key_can_be_set(file: Path) -> None:
     config = load(file)
     assert config.filter.keep == 7
     assert (config.score.fragmentation, config.score.mig, config.score.topology) == (0.5, 2.0, 0.0)
+    assert config.score.shares == 0.25
     assert config.claims.soft == 90.0
     assert (config.bind.timeout, config.bind.in_flight) == (2.5, 3)
     assert config.preemption.protected_namespaces == ("gpu-operator", "null")
@@ -77,7 +78,7 @@ def test_what_is_rendered_reads_back_as_the_same(file: Path, changed: str) -> No
 def test_every_rendered_key_stands_under_a_comment() -> None:
     lines = render(Config()).splitlines()
     keys = [number for number, line in enumerate(lines) if line and not line.lstrip().startswith("#")]
-    assert len(keys) == 10 + 17
+    assert len(keys) == 10 + 18
     for number in keys:
         assert lines[number - 1].lstrip().startswith("# ")
     assert "from 100ms to 4s" in render(Config())

@@ -88,6 +88,8 @@ def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
         ("pods/status", "patch"),
         ("pods/eviction", "create"),
         ("fairnesspolicies/status", "patch"),
+        ("tokenreviews", "create"),
+        ("subjectaccessreviews", "create"),
         *((resource, verb) for resource in FOLLOWED for verb in ("get", "list", "watch")),
     }
     groups = {
@@ -96,6 +98,8 @@ def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
         for resource in rule["resources"]
     }
     assert {resource: group for resource, (group,) in groups.items() if group} == {
+        "tokenreviews": "authentication.k8s.io",
+        "subjectaccessreviews": "authorization.k8s.io",
         "fairnesspolicies": "kvitej.io",
         "fairnesspolicies/status": "kvitej.io",
         "priorityclasses": "scheduling.k8s.io",

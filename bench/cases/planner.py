@@ -225,6 +225,7 @@ def _policy() -> Policy:
             )
             for number in range(TENANTS)
         ),
+        hold_after=5.0,
     )
 
 

@@ -24,6 +24,7 @@ _NODE = {
     "geometry": np.int32,
     "misplaced": np.int32,
     "topology": np.int32,
+    "lent": np.int32,
 }
 _RESOURCE = {"allocatable": np.int64, "used": np.int64, "used_soft": np.int64}
 _CARD = {
@@ -39,6 +40,9 @@ _CARD = {
 }
 _BOOK = {"ram": np.int64, "ram_used": np.int64, "version": np.int64}
 """Columns that no kernel reads: bytes, and the number of changes of the row."""
+
+_BOOK_CARD = {"borrowed": np.int32}
+"""By card, which no kernel reads: its holders whose work is borrowed, each share for itself."""
 
 _NONE = {"slices": -1}
 """What stands for nothing where 0 means something."""
@@ -75,13 +79,15 @@ class Columns:
     geometry: NDArray[np.int32]
     misplaced: NDArray[np.int32]
     topology: NDArray[np.int32]
+    lent: NDArray[np.int32]
     slices: NDArray[np.int32]
     slices_soft: NDArray[np.int32]
+    borrowed: NDArray[np.int32]
     ram: NDArray[np.int64]
     ram_used: NDArray[np.int64]
     version: NDArray[np.int64]
 
-    NAMES = (*_NODE, *_RESOURCE, *_CARD, *_BOOK)
+    NAMES = (*_NODE, *_RESOURCE, *_CARD, *_BOOK, *_BOOK_CARD)
 
     def __init__(self, nodes: int = 64, cards: int = 8, resources: int = 8) -> None:
         self._shape = (0, cards, resources)
@@ -89,7 +95,7 @@ class Columns:
             setattr(self, name, np.zeros(0, dtype))
         for name, dtype in _RESOURCE.items():
             setattr(self, name, np.zeros((0, resources), dtype))
-        for name, dtype in _CARD.items():
+        for name, dtype in {**_CARD, **_BOOK_CARD}.items():
             setattr(self, name, np.zeros((0, cards), dtype))
         self._free: list[int] = []
         self._hardware = Hardware.none(resources)
@@ -127,7 +133,7 @@ class Columns:
             _grow(self, name, (nodes,))
         for name in _RESOURCE:
             _grow(self, name, (nodes, resources))
-        for name in _CARD:
+        for name in (*_CARD, *_BOOK_CARD):
             _grow(self, name, (nodes, cards))
         self.state[had:] = VACANT
         self._free[:0] = range(nodes - 1, had - 1, -1)

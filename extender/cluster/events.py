@@ -85,6 +85,14 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Reckoned:
+    """The planner reckons that the pod's work is borrowed (it can be asked back), or that it is not."""
+
+    uid: str
+    borrowed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """Bind is about to write: the seat is taken from now on."""
 
@@ -136,6 +144,7 @@ Event = (
     | Nudged
     | Promised
     | Withdrawn
+    | Reckoned
     | Reserved
     | Settled
     | Elapsed

@@ -47,6 +47,7 @@ class Scales(NamedTuple):
     fragmentation: float = 1.0
     mig: float = 1.0
     topology: float = 1.0
+    shares: float = 1.0
 
 
 EVEN = Scales()

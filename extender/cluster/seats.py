@@ -58,6 +58,8 @@ class Seat:
     preemptible: bool = False
     """The pod says of itself that it may be evicted."""
     priority_class: str | None = None
+    borrowed: bool = False
+    """It can be asked back, as the planner reckons it; nothing is where no policy says so."""
 
     @property
     def declared(self) -> int | None:
@@ -106,6 +108,20 @@ def charge(
     columns.ram_used[row] += sign * seat.request.memory
     if seat.request.devices:
         charge_devices(columns, row, inventory, seat, ids, sign)
+        lend(columns, row, seat, sign)
+
+
+def lend(columns: Columns, row: int, seat: Seat, sign: int) -> None:
+    """Add or take away what the seat borrows, and count the row's cards that nobody else holds.
+
+    Cards that are not known are not lent.
+    """
+    if seat.borrowed and seat.cards is not None:
+        for card in (*seat.cards.whole, *seat.cards.shared):
+            columns.borrowed[row, card] += sign
+    holders = columns.borrowed[row]
+    held = columns.exclusive[row] + columns.shares[row]
+    columns.lent[row] = np.count_nonzero((holders > 0) & (holders == held))
 
 
 def charge_devices(

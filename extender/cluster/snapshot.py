@@ -6,6 +6,7 @@ await, and whoever needs a what-if works on `table.copy_row`.
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from _core import Ask, Demand, NameIndex, Table
 from extender.cluster.columns import Columns
@@ -22,6 +23,15 @@ class Waiting:
 
     pod: Pod
     nudged: int = 0
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class OfRequest(Protocol[T_co]):
+    """`borrowed`: whether the pod's work can be asked back; None where no policy says so."""
+
+    def __call__(self, request: Request, borrowed: bool | None = None) -> T_co: ...
 
 
 # Not frozen: one is made for each decision, and a frozen one takes longer to make.
@@ -46,9 +56,9 @@ class Snapshot:
     unlisted: Mapping[str, Set[str]]
     generation: int
     room: int
-    ask: Callable[[Request], Ask | None]
+    ask: OfRequest[Ask | None]
     """The request in the kernels' terms; None when it names a resource that no node has."""
     demand: Callable[[], Demand]
     """The pods that are to come, as far as the book knows."""
-    judge: Callable[[Request], Judgement | None]
+    judge: OfRequest[Judgement | None]
     """Code and score of every row for the request; None as above."""

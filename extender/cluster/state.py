@@ -26,6 +26,7 @@ from extender.cluster.events import (
     PodGone,
     PodSeen,
     Promised,
+    Reckoned,
     Reserved,
     Settled,
     Unclaimed,
@@ -55,6 +56,7 @@ from extender.cluster.seats import (
     forecast,
     hold,
     hold_slices,
+    lend,
 )
 from extender.cluster.snapshot import Snapshot, Waiting
 from extender.wire.devices import ANNOTATION
@@ -77,7 +79,7 @@ class ClusterState:
         self._columns = Columns()
         self._index = NameIndex()
         self._ids: dict[str, int] = {}
-        self._asks: dict[Request, Ask] = {}
+        self._asks: dict[tuple[Request, bool | None], Ask] = {}
         self._mix = Mix()
         self._cards: Counter[CardKind] = Counter()
         self._demand: Demand | None = None
@@ -141,6 +143,8 @@ class ClusterState:
                 seat = self._seats.get(uid)
                 if seat is not None and seat.phase is Phase.CLAIMED:
                     self._leave(seat)
+            case Reckoned(uid, borrowed):
+                self._reckon(uid, borrowed)
             case Reserved(pod, node, devices):
                 self._reserve(pod, node, devices)
             case Settled(uid, outcome):
@@ -301,6 +305,18 @@ class ClusterState:
             self._leave(had)
         self._take(_seat(pod, node, Phase.CLAIMED, devices, ""))
 
+    def _reckon(self, uid: str, borrowed: bool) -> None:
+        seat = self._seats.get(uid)
+        if seat is None or seat.borrowed == borrowed:
+            return
+        row = self._index.get(seat.node) if seat.request.devices else -1
+        if row >= 0:
+            lend(self._columns, row, seat, -1)
+        seat.borrowed = borrowed
+        if row >= 0:
+            lend(self._columns, row, seat, 1)
+            self._columns.version[row] += 1
+
     def _reserve(self, pod: Pod, node: str, devices: str | None) -> None:
         uid = pod.metadata.uid
         self._drop_claim(uid)
@@ -458,18 +474,20 @@ class ClusterState:
 
     # requests
 
-    def _ask(self, request: Request) -> Ask | None:
+    def _ask(self, request: Request, borrowed: bool | None = None) -> Ask | None:
         shape = Request(
             request.cpu, 0, request.devices, (), request.gpu_memory, request.bandwidth, request.nvlink
         )
-        ask = self._asks.get(shape)
+        if not self._scales.shares:
+            borrowed = None
+        ask = self._asks.get((shape, borrowed))
         if ask is None:
             if any(name not in self._ids for name, _ in request.devices):
                 return None
             if len(self._asks) >= 4096:
                 self._asks.clear()
             devices = sorted(request.devices, key=lambda device: by_size(device[0]))
-            ask = self._asks[shape] = Ask(
+            ask = self._asks[shape, borrowed] = Ask(
                 np.array([self._ids[name] for name, _ in devices], np.int32),
                 np.array([count for _, count in devices], np.int64),
                 whole=request.count(GPU),
@@ -480,11 +498,12 @@ class ClusterState:
                 shared_id=self._ids[SHARED] if request.count(SHARED) else -1,
                 bandwidth=request.bandwidth,
                 nvlink=request.nvlink,
+                borrowed=borrowed,
             )
         return ask
 
-    def _judge(self, request: Request) -> Judgement | None:
-        ask = self._ask(request)
+    def _judge(self, request: Request, borrowed: bool | None = None) -> Judgement | None:
+        ask = self._ask(request, borrowed)
         return None if ask is None else self._judgements.of(self._columns, ask, self._demand_now())
 
     def _demand_now(self) -> Demand:

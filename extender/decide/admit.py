@@ -13,8 +13,9 @@ from typing import Protocol
 
 from extender import duration
 from extender.cluster.request import RequestError, request_of
+from extender.decide.bind import describe
 from extender.fairness.depth import Queue
-from extender.fairness.policy import Foreign, Place
+from extender.fairness.policy import Foreign, NeverFits, Place, Policy
 from extender.wire.admission import Add, Patch, Remove, Review
 from extender.wire.marks import CHECKPOINT_INTERVAL, GATE, GPU_MEMORY, PREEMPTIBLE, only_ours
 from extender.wire.objects import NodeSelector, NodeSelectorTerm, Pod, PodSpec, Toleration
@@ -42,6 +43,7 @@ class Admission:
 
     `namespace_labels` gives the labels of a namespace. `schedulers` are our profiles, FAIR_QUOTA among them. `writers`
     are the API users that are kvitej. `preemptible_classes` holds the PriorityClasses labelled preemptible.
+    `never_fits` tells whether no node of the policy's pool would hold the pod even when empty.
     """
 
     policies: Policies
@@ -49,6 +51,7 @@ class Admission:
     schedulers: frozenset[str]
     writers: frozenset[str]
     preemptible_classes: Container[str] = frozenset()
+    never_fits: Callable[[Policy, Pod], bool] = lambda policy, pod: False
 
     def covers(self, namespace: str, scheduler: str) -> Place | None:
         """Where a pod of this namespace stands in our line; None if it is not in it."""
@@ -64,6 +67,7 @@ class Why(Enum):
     SCHEDULER = ("scheduler", HTTPStatus.FORBIDDEN, "Forbidden")
     PRIORITY_CLASS = ("priority-class", HTTPStatus.FORBIDDEN, "Forbidden")
     QUEUE_FULL = ("queue-full", HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests")
+    NEVER_FITS = ("never-fits", HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid")
     GATE = ("gate", HTTPStatus.FORBIDDEN, "Forbidden")
     ANNOTATION = ("annotation", HTTPStatus.FORBIDDEN, "Forbidden")
 
@@ -141,7 +145,16 @@ def validate(review: Review, admission: Admission, depth: Callable[[Queue], int]
             Why.ANNOTATION, f"metadata.annotations[{forged[0]}]: only kvitej writes it; leave it out"
         )
     place = turn.place if turn else None
-    if place is None or place.tenant is None or _spec(pod).node_name:
+    if place is None or _spec(pod).node_name:
+        return Accepted()
+    if place.policy.never_fits is NeverFits.REFUSE and admission.never_fits(place.policy, pod):
+        return Refusal(
+            Why.NEVER_FITS,
+            f"no node of the pool would hold it even when empty: it asks for {describe(request_of(pod))}; ask for "
+            f"less, or set neverFits: wait in FairnessPolicy {place.policy.name}",
+            place.tenant.name if place.tenant else None,
+        )
+    if place.tenant is None:
         return Accepted()
     tenant, queue = place.tenant, Queue(place.policy.name, place.tenant.name)
     waiting = depth(queue)

@@ -26,8 +26,8 @@ class Budgets:
         self.allowed: dict[str, int] = {}
         self._covers: dict[str, tuple[_Cover, ...]] = {}
 
-    def follow(self, budgets: Iterable[PodDisruptionBudget]) -> bool:
-        """These are all there are; tells whether another set of pods may be covered now."""
+    def follow(self, budgets: Iterable[PodDisruptionBudget]) -> set[str]:
+        """These are all there are; gives the namespaces in which other pods may be covered now."""
         had = self._covers
         covers: dict[str, list[_Cover]] = {}
         self.allowed = {}
@@ -38,7 +38,7 @@ class Budgets:
             if budget.spec.selector is not None:
                 covers.setdefault(namespace, []).append(_Cover(name, _rules(budget.spec.selector)))
         self._covers = {namespace: tuple(sorted(found)) for namespace, found in covers.items()}
-        return self._covers != had
+        return {name for name in had.keys() | covers.keys() if had.get(name) != self._covers.get(name)}
 
     def covering(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
         """The budgets that cover a pod of the namespace with these labels, by name."""

@@ -35,7 +35,7 @@ class Settings:
     `claim`: how long a released pod's seat is kept; `evicting`: how long one is kept for victims to leave.
     `in_flight`: claims at once, so that none ends before the scheduler gets to it. `at_once`: seats per step.
     `retry`, `most_retry`: the first pause after a failure, doubled each time, and the longest.
-    `refused`: how long a node that the scheduler refused is left alone.
+    `refused`, `most_refused`: the same for a node that the scheduler refused, for all pods of the shape.
     """
 
     schedulers: frozenset[str] = frozenset({"fair-quota"})
@@ -45,7 +45,8 @@ class Settings:
     at_once: int = 32
     retry: float = 1.0
     most_retry: float = 60.0
-    refused: float = 120.0
+    refused: float = 2.0
+    most_refused: float = 120.0
 
 
 class Claims:
@@ -143,8 +144,8 @@ class Claims:
         snapshot = self._book.snapshot()
         self._book.apply(Promised(snapshot.waiting[uid].pod, node, devices))
         snapshot = self._book.snapshot()
-        self.room.seen(snapshot, snapshot.index.get(node))
         self._pools.charge(snapshot, uid, self.now)
+        self.room.seen(snapshot, snapshot.index.get(node))
         waiter.node, waiter.until = node, self.now + self._settings.claim
         self._live[uid] = waiter
         self._resting.pop(uid, None)
@@ -232,7 +233,8 @@ class Claims:
         """The scheduler did not bind the pod where it has a seat: like pods aren't sent there for a while."""
         self.refusals += 1
         if waiter.shape is not None and waiter.node is not None:
-            self.room.refuse(waiter.shape, waiter.node, self.now + self._settings.refused)
+            settings = self._settings
+            self.room.refuse(waiter.shape, waiter.node, self.now, settings.refused, settings.most_refused)
         self.fail(waiter, f"node {waiter.node}: {why}")
 
     def fail(self, waiter: Waiter, trouble: str) -> None:

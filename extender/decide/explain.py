@@ -90,33 +90,43 @@ class Explanation:
             yield from seen.words()
 
 
-def explain(snapshot: Snapshot, request: Request, node: str | None = None, best: int = 3) -> Explanation:
+def explain(
+    snapshot: Snapshot,
+    request: Request,
+    node: str | None = None,
+    best: int = 3,
+    borrowed: bool | None = None,
+) -> Explanation:
     """For `node`, or for the `best` nodes, or, if the pod fits nowhere, for as many that refuse it.
+
+    `borrowed`: whether the pod's work can be asked back; None where no policy says so.
 
     Raises KeyError for a node that the book does not have.
     """
     names = list(snapshot.inventories)
     rows = np.fromiter((snapshot.index.get(name) for name in names), np.int32, len(names))
-    placement = place(snapshot, request, rows, len(rows)) if len(rows) else None
+    placement = place(snapshot, request, rows, len(rows), borrowed) if len(rows) else None
     ranked = [] if placement is None else placement.ranked.tolist()
     ranks = {position: rank for rank, position in enumerate(ranked, 1)}
     if node is not None and node not in snapshot.inventories:
         raise KeyError(node)
     shown = [names.index(node)] if node is not None else (ranked or list(range(len(names))))[:best]
     seen = tuple(
-        _see(snapshot, request, names[at], int(placement.codes[at]), ranks.get(at))
+        _see(snapshot, request, names[at], int(placement.codes[at]), ranks.get(at), borrowed)
         for at in shown
         if placement is not None
     )
     return Explanation(describe(request), len(ranked), len(names), seen)
 
 
-def _see(snapshot: Snapshot, request: Request, name: str, code: int, rank: int | None) -> Seen:
-    row, ask = snapshot.index.get(name), snapshot.ask(request)
+def _see(
+    snapshot: Snapshot, request: Request, name: str, code: int, rank: int | None, borrowed: bool | None
+) -> Seen:
+    row, ask = snapshot.index.get(name), snapshot.ask(request, borrowed)
     free = _free(snapshot.table, row)
     reason = "" if code == FITS else SENTENCES.get(code, "only if other pods' expected seats come to nothing")
     if rank is None or ask is None:
-        return Seen(name, None, reason, Score(0, 0, 0), free, Cards(), None, ())
+        return Seen(name, None, reason, Score(0, 0, 0, 0), free, Cards(), None, ())
     demand = snapshot.demand()
     cards = cards_for(snapshot, snapshot.table, row, ask, soft=code == FITS)
     return Seen(

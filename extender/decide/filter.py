@@ -16,12 +16,20 @@ from extender.decide.reasons import PROMISED, UNCERTAIN
 
 
 def filter_nodes(
-    snapshot: Snapshot, uid: str, request: Request, rows: NDArray[np.int32], keep: int
+    snapshot: Snapshot,
+    uid: str,
+    request: Request,
+    rows: NDArray[np.int32],
+    keep: int,
+    borrowed: bool | None = None,
 ) -> Placement:
-    """Decide on `rows` for the pod; the answer is `kept`, or a reason per row when that is empty."""
+    """Decide on `rows` for the pod; the answer is `kept`, or a reason per row when that is empty.
+
+    `borrowed`: whether its work can be asked back; None where no policy says so.
+    """
     seat = snapshot.seats.get(uid)
     if seat is None:
-        return place(snapshot, request, rows, keep)
+        return place(snapshot, request, rows, keep, borrowed)
     here = rows == snapshot.index.get(seat.node)
     elsewhere = PROMISED if seat.phase is Phase.CLAIMED else UNCERTAIN
     codes = np.where(here, FITS, elsewhere).astype(np.int8)

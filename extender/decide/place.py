@@ -32,13 +32,17 @@ class Placement:
         return self.rows[self.ranked]
 
 
-def place(snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: int) -> Placement:
+def place(
+    snapshot: Snapshot, request: Request, rows: NDArray[np.int32], keep: int, borrowed: bool | None = None
+) -> Placement:
     """Fit and score `rows` for `request`, and rank the best `keep` (> 0) of those that fit.
+
+    `borrowed`: whether the pod's work can be asked back; None where no policy says so.
 
     A row that fits only if other pods' soft claims come to nothing ranks behind all others; ties go to the stable
     hash of the node's name.
     """
-    judged = snapshot.judge(request)
+    judged = snapshot.judge(request, borrowed)
     if judged is None:
         codes = np.where(snapshot.table.state[rows] == OPEN, LACKING, CLOSED).astype(np.int8)
         return Placement(rows, codes, np.zeros(len(rows)), np.empty(0, np.int32))
@@ -83,15 +87,16 @@ class Score:
     fragmentation: float
     mig: float
     topology: float
+    shares: float
 
     @property
     def total(self) -> float:
-        return self.fragmentation + self.mig + self.topology
+        return self.fragmentation + self.mig + self.topology + self.shares
 
     def __repr__(self) -> str:
         return (
             f"{self.total:+.3f} = fragmentation {self.fragmentation:+.3f}, mig {self.mig:+.3f}, "
-            f"topology {self.topology:+.3f}"
+            f"topology {self.topology:+.3f}, shares {self.shares:+.3f}"
         )
 
 
@@ -104,9 +109,11 @@ class Expected:
     score: Score
 
 
-def expect(snapshot: Snapshot, request: Request, placement: Placement) -> Expected | None:
+def expect(
+    snapshot: Snapshot, request: Request, placement: Placement, borrowed: bool | None = None
+) -> Expected | None:
     """The best of the placement, with its cards; None when nothing fits."""
-    ask = snapshot.ask(request)
+    ask = snapshot.ask(request, borrowed)
     if ask is None or not len(placement.ranked):
         return None
     best_position = int(placement.ranked[0])

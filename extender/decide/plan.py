@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from extender.cluster.assignment import units
 from extender.cluster.eligibility import Constraints, constraints_of
-from extender.cluster.events import NodeGone, NodeSeen, Outcome, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.events import NodeGone, NodeSeen, Outcome, PodGone, PodSeen, Reckoned, Reserved, Settled
 from extender.cluster.request import Request, RequestError, is_over, request_of
 from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
@@ -57,7 +57,7 @@ class Planner:
         self, book: Book, policies: Policies, settings: Settings, now: float, reclaim: Reclaim | None = None
     ) -> None:
         self.waiters: dict[str, Waiter] = {}
-        self.pools = Pools(policies, now)
+        self.pools = Pools(policies, now, lambda uid, borrowed: book.apply(Reckoned(uid, borrowed)))
         self.claims = Claims(book, self.pools, settings, self._line_up, now)
         self.busy = False
         self._book = book
@@ -324,7 +324,7 @@ class Planner:
         uid = pod.metadata.uid
         waiter = self.waiters.get(uid)
         if waiter is None:
-            if self._place(pod) is None:
+            if self._place(pod) is None or not _asks_devices(pod):
                 return None
             return Answer(None, "kvitej has not seen the pod yet; it stands in line as soon as it has")
         if waiter.node is not None:
@@ -360,3 +360,11 @@ class Planner:
             standing += stands
         lines = [self.pools.guests, *(pool.line for pool in self.pools.by_name.values())]
         assert sum(map(len, lines)) == standing, "a line has a pod too many"
+
+
+def _asks_devices(pod: Pod) -> bool:
+    """Whether a seat would hold a device; what cannot be read may."""
+    try:
+        return bool(request_of(pod).devices)
+    except RequestError:
+        return True

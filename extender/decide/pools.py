@@ -4,7 +4,7 @@ Charges follow the node: a seat is booked in the pool of its node, for the tenan
 of no pool are booked nowhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from extender.cluster.assignment import units
@@ -44,10 +44,11 @@ class Pool:
 
 
 class Pools:
-    """`guests` is the line of pods that no policy covers."""
+    """`guests` is the line of pods that no policy covers. `reckon` tells the book whose work is borrowed."""
 
-    def __init__(self, policies: Policies, now: float) -> None:
+    def __init__(self, policies: Policies, now: float, reckon: Callable[[str, bool], object]) -> None:
         self.policies = policies
+        self._reckon = reckon
         self.classes: frozenset[str] = frozenset()
         """PriorityClasses whose pods may be evicted in whatever tenant."""
         self._labels: dict[str, Mapping[str, str]] = {}
@@ -91,13 +92,19 @@ class Pools:
     def place(self, namespace: str, scheduler: str) -> Place | None:
         return self.policies.place(namespace, self._labels.get(namespace, {}), scheduler)
 
+    def conflicts(self, snapshot: Snapshot) -> dict[str, str]:
+        """What two policies, or two tenants of one, claim: sentences by policy."""
+        nodes = {}
+        if len(self.by_name) > 1:
+            nodes = {name: _labels(inventory) for name, inventory in snapshot.inventories.items()}
+        return self.policies.conflicts(self._labels, nodes)
+
     # nodes
 
     def node(self, inventory: Inventory) -> Pool | None:
         """The node is there and looks like this; gives its pool."""
         self.node_gone(inventory.name)
-        labels = {key: inventory.name if value is None else value for key, value in inventory.traits.labels}
-        policy = self.policies.pool_of(labels)
+        policy = self.policies.pool_of(_labels(inventory))
         pool = self.by_name[policy.name] if policy else None
         amount = capacity_of(inventory)
         self._nodes[inventory.name] = (pool, amount)
@@ -138,6 +145,9 @@ class Pools:
         if pool is not None:
             self._booked[uid] = pool
             news |= pool.ledger.book(uid, entry, now)
+        borrowed = entry is not None and entry.preemptible
+        if seat is not None and seat.borrowed != borrowed:
+            self._reckon(uid, borrowed)
         return news
 
     def entry_of(self, snapshot: Snapshot, seat: Seat) -> Entry | None:
@@ -176,6 +186,7 @@ class Pools:
                 entry = self.entry_of(snapshot, seat)
                 if entry is not None and self.of_node(seat.node) is pool:
                     found[uid] = entry
+                    assert seat.borrowed == entry.preemptible, f"{uid}: the book does not know that it may go"
             assert pool.ledger.entries == found, f"the ledger of {name} is not what its seats are charged"
             inventories = [
                 inventory for node, inventory in snapshot.inventories.items() if self.of_node(node) is pool
@@ -184,6 +195,10 @@ class Pools:
             assert pool.ledger.capacity == sum(map(capacity_of, inventories)), (
                 f"the capacity of {name} is off"
             )
+
+
+def _labels(inventory: Inventory) -> dict[str, str]:
+    return {key: inventory.name if value is None else value for key, value in inventory.traits.labels}
 
 
 def capacity_of(inventory: Inventory) -> int:

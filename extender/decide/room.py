@@ -51,6 +51,8 @@ class Shape:
     tried: int = _ALL
     refused: dict[str, float] = field(default_factory=dict)
     """Nodes that the scheduler refused, until when they are left alone."""
+    strikes: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """How often it refused each, and until when that counts."""
 
     def untry(self) -> None:
         """Forget that it fitted nowhere."""
@@ -186,8 +188,13 @@ class Room:
         shape.tried = self._first + len(self._log)
         return False
 
-    def find(self, snapshot: Snapshot, shape: Shape, barred: Collection[int]) -> int | None:
-        """The best row for one pod of the shape but the `barred`; None: it fits on none till a row changes."""
+    def find(
+        self, snapshot: Snapshot, shape: Shape, barred: Collection[int], borrowed: bool | None = None
+    ) -> int | None:
+        """The best row for one pod of the shape but the `barred`; None: it fits on none till a row changes.
+
+        `borrowed`: whether the pod's work can be asked back; None where no policy says so.
+        """
         rows = self._untried(shape)
         if len(rows) > _FEW:
             rows = rows[self._feeds(snapshot, shape.request, rows)]
@@ -198,7 +205,7 @@ class Room:
         if len(rows) == 1 and self.fits(snapshot, shape, int(rows[0])):
             return int(rows[0])
         if len(rows) > 1:
-            kept = place(snapshot, shape.request, rows, 1).kept
+            kept = place(snapshot, shape.request, rows, 1, borrowed).kept
             if len(kept):
                 return int(kept[0])
         shape.tried = self._first + len(self._log)
@@ -249,8 +256,16 @@ class Room:
 
     # what the scheduler refused
 
-    def refuse(self, shape: Shape, node: str, until: float) -> None:
-        shape.refused[node] = until
+    def refuse(self, shape: Shape, node: str, now: float, first: float, most: float) -> None:
+        """Leave the node alone for such pods: for `first` seconds, and each time for twice as long, up to `most`.
+
+        A first refusal may be no more than a race: the scheduler learns of room a little later than the book.
+        """
+        count, counts_until = shape.strikes.get(node, (0, now))
+        count = count if now < counts_until else 0
+        pause = min(first * 2**count, most)
+        shape.strikes[node] = min(count + 1, 16), now + pause + most
+        shape.refused[node] = now + pause
 
     def forgive(self, now: float) -> None:
         """Refusals that are old enough count no more."""

@@ -5,9 +5,9 @@ has changed for a shape, its pods cost nothing, however many wait.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from typing import Protocol
 
 from extender.cluster.assignment import units
@@ -187,7 +187,8 @@ class Turns:
             row = snapshot.index.get(waiter.nominated)
             if row >= 0 and row not in barred and room.fits(snapshot, shape, row):
                 return row
-        row_found = room.find(snapshot, shape, barred)
+        borrowed = group.preemptible if waiter.pool is not None else None
+        row_found = room.find(snapshot, shape, barred, borrowed)
         if row_found is not None:
             inventory = snapshot.inventories[snapshot.index.name(row_found)]
             exact = round(units(shape.request, inventory) * MICRO)
@@ -254,18 +255,22 @@ class Turns:
         free = min(most - len(pool.holds), HOLDS_AT_ONCE)
         if free <= 0:
             return
-        waited = sorted(
-            (self._waiters[uid].since, uid)
-            for group in pool.line.all_groups()
-            if is_big(group.shape.request)
-            and group.units <= pool.ledger.bound(group.tenant, group.preemptible)
-            for _, uid in group.pods[:most]
-            if uid not in pool.holds
-        )
-        for since, uid in waited[:free]:
-            if self._now - since < pool.policy.hold_after:
-                break
+        for _, uid in nsmallest(free, self._long_waiting(pool, most)):
             self._begin_hold(pool, self._waiters[uid])
+
+    def _long_waiting(self, pool: Pool, most: int) -> Iterator[tuple[float, str]]:
+        """(since when, who) of the first `most` of each group whose jobs may have a node held and have none yet."""
+        for group in pool.line.all_groups():
+            if not is_big(group.shape.request) or group.units > pool.ledger.bound(
+                group.tenant, group.preemptible
+            ):
+                continue
+            for _, uid in group.pods[:most]:
+                since = self._waiters[uid].since
+                if self._now - since < pool.policy.hold_after:
+                    break
+                if uid not in pool.holds:
+                    yield since, uid
 
     def _begin_hold(self, pool: Pool, waiter: Waiter) -> bool:
         assert waiter.shape is not None
@@ -333,7 +338,7 @@ class Turns:
         """For tenants that have less than they are entitled to: ask back what others borrow, or ask for more nodes."""
         ledger = pool.ledger
         stuck = [
-            (ledger.turn(tenant), group.head, group)
+            (ledger.turn(tenant), group.asked, group.head, group)
             for tenant in pool.line.tenants()
             for group in pool.line.groups(tenant)
             if group.shape.tried >= 0
@@ -341,15 +346,19 @@ class Turns:
             and self._may_have(pool, group, group.head)
         ]
         asked = 0
-        for _, _, group in sorted(stuck, key=lambda each: each[:2]):
-            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group.tenant):
+        for *_, group in sorted(stuck, key=lambda each: each[:3]):
+            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group):
                 asked += 1
                 if self._ask_back(pool, self._head(group)):
                     continue
+                # The tenant's others come first then: none of them waits behind one that nobody can help.
+                group.asked = pool.asked[group.tenant] = self._now
             self._let_pend(pool, group)
 
-    def _may_ask(self, pool: Pool, tenant: str) -> bool:
-        return self._may_seat() and self._now - pool.asked.get(tenant, -math.inf) >= ASK_AGAIN
+    def _may_ask(self, pool: Pool, group: Group[Shape]) -> bool:
+        """Those that are new at once, the others of a tenant one after another."""
+        rested = self._now - pool.asked.get(group.tenant, -math.inf) >= ASK_AGAIN
+        return self._may_seat() and (rested or group.asked == -math.inf)
 
     def _ask_back(self, pool: Pool, waiter: Waiter) -> bool:
         assert self._reclaim is not None
@@ -368,7 +377,6 @@ class Turns:
             self._now,
         )
         if found is None or not self._claims.seat_after(waiter, found.node, found.uids, found.why):
-            pool.asked[waiter.tenant] = self._now
             return False
         self._left -= 1
         self._more = True

@@ -128,6 +128,22 @@ def created_at(pod: Pod) -> float:
         return math.inf
 
 
+def bound_at(pod: Pod) -> float | None:
+    """Seconds of the wall clock at which the pod was bound, or at the latest; None if it does not say."""
+    status = pod.status
+    times = [
+        condition.last_transition_time
+        for condition in (status.conditions if status else None) or ()
+        if condition.type == "PodScheduled" and condition.status == "True"
+    ]
+    for text in (*times, status.start_time if status else None):
+        try:
+            return wall_of(text or "")
+        except ValueError:
+            continue
+    return None
+
+
 def is_preemptible(pod: Pod, classes: Container[str]) -> bool:
     """Whether the pod or its PriorityClass, if it is one of these, says that it may be evicted."""
     by_class = pod.spec is not None and pod.spec.priority_class_name in classes

@@ -59,29 +59,11 @@ def explain_wait(
 ) -> Wait:
     """What is known of the pod at this moment; `rests`: it is not tried for a while."""
     uid, tenant = waiter.ref.uid, waiter.tenant
-    if waiter.shape is None:
-        return _out(Reason.REQUEST, waiter, "What the pod asks for cannot be read, so it gets no seat.")
-    if waiter.node is not None:
-        if waiter.victims:
-            many = _count(len(waiter.victims), "pod")
-            return _out(
-                Reason.VICTIMS, waiter, f"A seat on {waiter.node} is kept for it until {many} have left."
-            )
-        told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
-        return _out(Reason.SCHEDULER, waiter, told)
-    if waiter.look.gates:
-        told = f"It gets no seat while others gate it: {', '.join(waiter.look.gates)}."
-        return _out(Reason.GATES, waiter, told)
-    if rests:
-        seconds = max(0.0, waiter.rests_until - now)
-        told = f"Its last try came to nothing ({waiter.trouble}); it is tried again in {seconds:.0f} s."
-        return _out(Reason.RETRY, waiter, told)
-    group = line.group_of(uid)
-    if group is None:
-        return _out(Reason.POLICY, waiter, "No policy covers it and nothing gates it: it is the scheduler's.")
+    reason, why = waits_for(snapshot, waiter, pool, line, rests, now)
+    if uid not in line:
+        return _out(reason, waiter, why)
     place = line.place_of(uid)
     ahead = _ahead(uid, pool, line)
-    reason, why = _blocked(snapshot, uid, waiter, pool, group)
     node = pool.holds[uid].node if pool is not None and reason is Reason.HOLD else None
     stands = f"It is number {place} {_of(tenant)}in line."
     return Wait(reason, tenant, place, ahead, node, (stands, *_who(tenant, ahead, pool), why))
@@ -109,15 +91,39 @@ def _who(tenant: str, ahead: Mapping[str, int], pool: Pool | None) -> list[str]:
     for other, many in sorted(ahead.items(), key=lambda each: (-each[1], each[0])):
         pods = _count(many, "pod")
         if other == tenant:
-            found.append(f"{pods} {_of(other)}of higher priority or age are ahead of it.")
+            found.append(f"{pods} {_of(other)}of higher priority or age {_are(many)} ahead of it.")
         elif pool is not None:
             entitled = pool.ledger.entitlements.get(other, 0.0)
             has = pool.ledger.account(other).used
             found.append(
-                f"{pods} {_of(other)}are ahead of it: it has {_gpus(has)} of the {_gpus(entitled)} GPUs "
+                f"{pods} {_of(other)}{_are(many)} ahead of it: it has {_gpus(has)} of the {_gpus(entitled)} GPUs "
                 "that it is entitled to."
             )
     return found
+
+
+def waits_for(
+    snapshot: Snapshot, waiter: Waiter, pool: Pool | None, line: Line[Shape], rests: bool, now: float
+) -> tuple[Reason, str]:
+    """What the pod waits for, and the same in words."""
+    if waiter.shape is None:
+        return Reason.REQUEST, "What the pod asks for cannot be read, so it gets no seat."
+    if waiter.node is not None:
+        if waiter.victims:
+            many = f"{_count(len(waiter.victims), 'pod')} {'has' if len(waiter.victims) == 1 else 'have'}"
+            return Reason.VICTIMS, f"A seat on {waiter.node} is kept for it until {many} left."
+        told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
+        return Reason.SCHEDULER, told
+    if waiter.look.gates:
+        return Reason.GATES, f"It gets no seat while others gate it: {', '.join(waiter.look.gates)}."
+    if rests:
+        seconds = max(0.0, waiter.rests_until - now)
+        told = f"Its last try came to nothing ({waiter.trouble}); it is tried again in {seconds:.0f} s."
+        return Reason.RETRY, told
+    group = line.group_of(waiter.ref.uid)
+    if group is None:
+        return Reason.POLICY, "No policy covers it and nothing gates it: it is the scheduler's."
+    return _blocked(snapshot, waiter.ref.uid, waiter, pool, group)
 
 
 def _blocked(
@@ -127,6 +133,11 @@ def _blocked(
     if pool is not None:
         ledger = pool.ledger
         if group.units > ledger.allowance(waiter.tenant, waiter.preemptible):
+            if _is_crowded_out(ledger, waiter.tenant, group.units):
+                return (
+                    Reason.ROOM,
+                    "It waits for room: others have the rest of the pool, and may not be evicted.",
+                )
             return Reason.QUOTA, _quota(ledger, waiter, group.units)
         hold = pool.holds.get(uid)
         if hold is not None:
@@ -138,6 +149,13 @@ def _blocked(
     if never_fits(snapshot, group.shape):
         return Reason.ROOM, f"No node that it may use would have {asks} for it even when empty."
     return Reason.ROOM, f"It waits for room: no node that it may use has {asks} free now."
+
+
+def _is_crowded_out(ledger: Ledger, tenant: str, units: int) -> bool:
+    """Whether its maximum and all minima would let the tenant have as much, if others had no more than their minima."""
+    has = ledger.account(tenant).used + units
+    promised = sum(ledger.least(other.name) for other in ledger.policy.tenants if other.name != tenant)
+    return has <= min(ledger.most(tenant), ledger.capacity - promised)
 
 
 def _is_full(shape: Shape) -> bool:
@@ -164,6 +182,10 @@ def _whose(tenant: str) -> str:
 
 def _gpus(units: float) -> str:
     return f"{math.floor(units / MICRO * 100 + 0.5) / 100:g}"
+
+
+def _are(many: int) -> str:
+    return "is" if many == 1 else "are"
 
 
 def _count(many: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.fairness.entitlement import Want, effective_weights, fill
+from extender.fairness.entitlement import Want, effective_weights, fill, whole_shares
 from extender.fairness.policy import Policy, Tenant
 from extender.fairness.usage import Usage
 
@@ -155,6 +155,18 @@ class Ledger:
 
     def entitle(self, waiting: Mapping[str, int], now: float) -> None:
         """Divide the pool among those who use it or wait for it."""
+        shares = fill(self.capacity / MICRO, self._wants(waiting, now)).shares
+        self.entitlements = {
+            tenant.name: share * MICRO for tenant, share in zip(self.policy.tenants, shares, strict=True)
+        }
+
+    def in_whole_gpus(self, waiting: Mapping[str, int], now: float) -> dict[str, int]:
+        """What `entitle` gives, in whole GPUs by largest remainder: for people, nothing is decided by it."""
+        capacity, wants = self.capacity / MICRO, self._wants(waiting, now)
+        shares = whole_shares(capacity, wants, fill(capacity, wants))
+        return {tenant.name: share for tenant, share in zip(self.policy.tenants, shares, strict=True)}
+
+    def _wants(self, waiting: Mapping[str, int], now: float) -> list[Want]:
         tenants = self.policy.tenants
         weights = effective_weights(
             self.capacity / MICRO,
@@ -162,7 +174,7 @@ class Ledger:
             [self.usage.of(tenant.name, now) for tenant in tenants],
             self.policy.decay_strength,
         )
-        wants = [
+        return [
             Want(
                 weight,
                 self.least(tenant.name) / MICRO,
@@ -171,10 +183,6 @@ class Ledger:
             )
             for tenant, weight in zip(tenants, weights, strict=True)
         ]
-        shares = fill(self.capacity / MICRO, wants).shares
-        self.entitlements = {
-            tenant.name: share * MICRO for tenant, share in zip(tenants, shares, strict=True)
-        }
 
     def turn(self, tenant: str, used: int | None = None) -> tuple[float, int]:
         """The lowest is next: charged and released over entitlement, then the policy's order; no tenant comes last.

@@ -5,9 +5,11 @@ so that what is learned of one holds for all. Inside a tenant priority decides, 
 which the ledger tells.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import Generic, NamedTuple, TypeVar
 
 S = TypeVar("S", bound=Hashable)
@@ -27,7 +29,7 @@ class Stand(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Group(Generic[S]):
-    """Pods that are alike. `units`: what one of them will be charged."""
+    """Pods that are alike. `units`: what one of them will be charged; `asked`: when others last could not make room."""
 
     tenant: str
     shape: S
@@ -35,6 +37,7 @@ class Group(Generic[S]):
     preemptible: bool
     units: int
     pods: list[tuple[float, str]] = field(default_factory=list)
+    asked: float = -math.inf
 
     @property
     def head(self) -> Stand:
@@ -177,10 +180,11 @@ class Line(Generic[S]):
 
     def ordered(self, tenant: str) -> Iterator[tuple[Group[S], Stand]]:
         """The tenant's pods in the order of the line."""
-        stands = [
-            (Stand(-group.priority, *pod), group)
-            for group in self._groups.get(tenant, {}).values()
-            for pod in group.pods
-        ]
-        for stand, group in sorted(stands, key=lambda found: found[0]):
+        groups = self._groups.get(tenant, {}).values()
+        for stand, group in merge(*map(_stands, groups), key=lambda found: found[0]):
             yield group, stand
+
+
+def _stands(group: Group[S]) -> Iterator[tuple[Stand, Group[S]]]:
+    for pod in group.pods:
+        yield Stand(-group.priority, *pod), group

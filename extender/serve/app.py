@@ -19,6 +19,7 @@ from extender.serve.explaining import ExplainDoor
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
+from extender.serve.sharing import Guard, SharesDoor, add_routes
 from extender.serve.webhook import WebhookDoor
 from extender.wire.extender import binding_result, filter_error
 
@@ -42,12 +43,16 @@ def verbs(place: PlaceDoor, seat: SeatDoor, config: Config) -> web.Application:
     return app
 
 
-def reviews(door: WebhookDoor, config: Config) -> web.Application:
-    """POST /mutate and /validate."""
+def reviews(
+    door: WebhookDoor, config: Config, shares: tuple[SharesDoor, Guard] | None = None
+) -> web.Application:
+    """POST /mutate and /validate; GET /shares and /line for whom the guard lets in."""
     app = web.Application(client_max_size=config.server.max_body)
     limit = _Limit(config.server.in_flight)
     app.router.add_post("/mutate", _verb(_at_once(door.mutate), limit, None))
     app.router.add_post("/validate", _verb(_at_once(door.validate), limit, None))
+    if shares is not None:
+        add_routes(app, *shares)
     return app
 
 
@@ -121,10 +126,13 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def operations(book: Book, metrics: Metrics) -> web.Application:
-    """GET /healthz, /readyz, /metrics, /version and /explain; POST /explain for a pod's manifest."""
+def operations(book: Book, metrics: Metrics, shares: SharesDoor | None = None) -> web.Application:
+    """GET /healthz, /readyz, /metrics, /version and /explain; POST /explain for a pod's manifest.
+
+    With a planner to read there are /shares and /line, too.
+    """
     app = web.Application()
-    door = ExplainDoor(book)
+    door = ExplainDoor(book, shares.planner) if shares is not None else ExplainDoor(book)
 
     async def explain(request: web.Request) -> web.Response:
         node = request.query.get("node")
@@ -156,4 +164,6 @@ def operations(book: Book, metrics: Metrics) -> web.Application:
     app.router.add_get("/version", version)
     app.router.add_route("GET", "/explain", explain)
     app.router.add_route("POST", "/explain", explain)
+    if shares is not None:
+        add_routes(app, shares)
     return app

@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 from extender.cluster.columns import CLOSED
 from extender.cluster.seats import Phase
 from extender.cluster.snapshot import Snapshot
+from extender.serve.fairmetrics import FairnessCollector
+from extender.serve.sharing import SharesDoor
 
 NAMED = 50
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -56,6 +58,10 @@ class Metrics:
         )
         self.registry.register(_Book(snapshot, watch))
 
+    def follow(self, shares: SharesDoor) -> None:
+        """Tell of tenants, too."""
+        self.registry.register(FairnessCollector(shares.tables, shares.fairness))
+
     def refused(self, tenant: str, reason: str) -> None:
         self._refusals.labels(tenant, reason).inc()
 
@@ -65,7 +71,7 @@ class Metrics:
 
 
 _OUTCOMES = {
-    "filter": ("kept", "refused", "error"),
+    "filter": ("kept", "refused", "waits", "error"),
     "prioritize": ("graded", "error"),
     "preempt": ("answered", "error"),
     "mutate": ("allowed", "refused", "error"),

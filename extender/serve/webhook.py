@@ -13,9 +13,11 @@ import structlog
 from extender.config import Config
 from extender.decide.admit import Admission, Policies, Refusal, mutate, validate
 from extender.fairness.depth import QueueDepths
+from extender.fairness.policy import Policy
 from extender.serve import book
 from extender.serve.metrics import Metrics
 from extender.wire.admission import Review, ReviewError, allowed, decode_review, denied
+from extender.wire.objects import Pod
 
 log = structlog.get_logger()
 
@@ -27,11 +29,17 @@ def admission(
     policies: Policies,
     namespace_labels: Callable[[str], Mapping[str, str]],
     preemptible_classes: Container[str] = frozenset(),
+    never_fits: Callable[[Policy, Pod], bool] = lambda policy, pod: False,
 ) -> Admission:
     """What the door goes by: what the configuration says, and what the watches show at each moment."""
     ours = config.admission
     return Admission(
-        policies, namespace_labels, frozenset(ours.schedulers), frozenset(ours.writers), preemptible_classes
+        policies,
+        namespace_labels,
+        frozenset(ours.schedulers),
+        frozenset(ours.writers),
+        preemptible_classes,
+        never_fits,
     )
 
 

@@ -97,6 +97,7 @@ class Condition(Slim):
     type: str = ""
     status: str = ""
     reason: str | None = None
+    last_transition_time: str | None = None
 
 
 class PodStatus(Slim):

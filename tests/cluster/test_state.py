@@ -17,9 +17,11 @@ from extender.cluster.events import (
     Outcome,
     PodGone,
     PodSeen,
+    Promised,
     Reserved,
     Settled,
     Unclaimed,
+    Withdrawn,
 )
 from extender.cluster.judgements import Judgements
 from extender.cluster.mix import Mix
@@ -204,6 +206,40 @@ def test_a_soft_claim_ends_in_time_at_a_new_decision_and_at_bind(state: ClusterS
     assert column(state, "soft") == [0]
     happen(state, claim, claimed(ONE, "n1", Cards((1,)), until=10.0))
     assert (column(state, "soft", "n0"), column(state, "exclusive_soft", "n1")) == ([0], [0, 1])
+
+
+def test_a_promised_seat_is_charged_until_it_is_withdrawn_or_bound(state: ClusterState) -> None:
+    happen(state, PodSeen(ONE), Promised(ONE, "n0", ON_0))
+    assert (phase(state), held(state), used(state, GPU)) == (Phase.CLAIMED, [1, 0], 1)
+    assert "uid-p0" in state.snapshot().waiting
+    version = state.snapshot().columns.version.copy()
+    happen(state, Reserved(ONE, "n0", ON_0))
+    assert phase(state) is Phase.RESERVED
+    assert np.array_equal(state.snapshot().columns.version, version), "nothing has changed for others"
+    happen(state, Withdrawn("uid-p0"))
+    assert phase(state) is Phase.RESERVED, "it is more than promised"
+    happen(state, Settled("uid-p0", Outcome.REFUSED))
+    assert held(state) == [0, 0]
+    happen(state, Promised(ONE, "n1", ON_1), Promised(ONE, "n0", ON_1))
+    assert (held(state), held(state, "n1")) == ([0, 1], [0, 0]), (
+        "a later promise is in place of an earlier one"
+    )
+    happen(state, Withdrawn("uid-p0"))
+    assert held(state) == [0, 0]
+
+
+def test_a_promise_takes_the_place_of_a_soft_claim_and_never_of_a_bound_seat(state: ClusterState) -> None:
+    happen(state, PodSeen(ONE), claimed(ONE, "n0", Cards((0,)), until=10.0), Promised(ONE, "n0", ON_0))
+    assert column(state, "soft") == [0]
+    happen(state, PodSeen(ONE_BOUND))
+    assert phase(state) is Phase.BOUND
+    with pytest.raises(ValueError, match="has a seat on n0"):
+        state.apply(Promised(ONE, "n1", ON_1))
+
+
+def test_a_promised_pod_that_is_deleted_leaves_nothing(state: ClusterState) -> None:
+    happen(state, PodSeen(ONE), Promised(ONE, "n0", ON_0), PodGone("uid-p0"))
+    assert held(state) == [0, 0]
 
 
 def test_a_soft_claim_of_shares_holds_their_memory() -> None:

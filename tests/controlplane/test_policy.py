@@ -11,9 +11,12 @@ import msgspec
 import pytest
 import yaml
 
+from extender.decide.status import restore, status_of
 from extender.fairness.reading import read_policy
+from extender.fairness.record import Fairness
 from extender.wire.policy import API_VERSION, KIND, PATH, FairnessPolicy
 from tests.controlplane.api import Api, ApiError, Object
+from tests.decide.planning import WALL, Job, World
 from tests.fairness.bad import BAD
 from tests.fairness.builders import THREE_TENANTS, policy
 
@@ -161,3 +164,22 @@ async def test_status_is_written_apart_from_the_spec_and_kept_to_the_last_bit(se
     read = (await stored(server, "myfair-cluster")).status
     assert read is not None
     assert msgspec.to_builtins(read) == status
+
+
+async def test_a_status_as_kvitej_makes_it_is_kept_and_carried_on_from(server: Api) -> None:
+    await server.apply(manifest(THREE_TENANTS, "myfair-cluster"))
+    world, fairness = World([policy()], nodes=["n0"]), Fairness()
+    world.put(*(Job(f"a-{n}", "inference") for n in range(3)))
+    world.run()
+    world.now = 3_600.123456789
+    moment = {"wall": WALL + world.now, "now": world.now}
+    made = status_of(world.planner, world.state.snapshot(), fairness, {}, **moment)["myfair-cluster"]
+    await server.patch(f"{PATH}/myfair-cluster/status", {"status": made})
+    found = (await server.get(f"{PATH}/myfair-cluster"))["status"]
+    assert found == made
+    world.start()
+    ledger = world.planner.pools.by_name["myfair-cluster"].ledger
+    bound = {f"uid-a-{n}": WALL for n in range(3)}
+    statuses = {"myfair-cluster": found}
+    assert not restore(world.planner, world.state.snapshot(), fairness, statuses, bound, **moment)
+    assert ledger.usage.of("inference", world.now) == found["tenants"][1]["decayedUse"] > 0.08

@@ -13,7 +13,7 @@ COLUMNS = {
     **dict.fromkeys(("cards", "replicas", "opaque", "soft"), np.int32),
     "order": np.uint32,
     **dict.fromkeys(("cpu", "cpu_used"), np.int64),
-    **dict.fromkeys(("part", "geometry", "misplaced", "topology"), np.int32),
+    **dict.fromkeys(("part", "geometry", "misplaced", "topology", "lent"), np.int32),
     **dict.fromkeys(("allocatable", "used", "used_soft"), np.int64),
     **dict.fromkeys(("memory", "memory_used", "memory_soft"), np.int64),
     **dict.fromkeys(("shares", "shares_soft", "exclusive", "exclusive_soft"), np.int32),
@@ -21,7 +21,7 @@ COLUMNS = {
 }
 PER_ROW = (
     *("state", "mode", "cards", "replicas", "opaque", "order", "soft", "cpu", "cpu_used"),
-    *("part", "geometry", "misplaced", "topology"),
+    *("part", "geometry", "misplaced", "topology", "lent"),
 )
 PER_RESOURCE = ("allocatable", "used", "used_soft")
 
@@ -76,6 +76,7 @@ def ask(
     others: dict[int, int] | None = None,
     bandwidth: int = 0,
     nvlink: bool = False,
+    borrowed: bool | None = None,
 ) -> Ask:
     counts = {GPU: whole, SHARED: shares, **(others or {})}
     counts = {kind: count for kind, count in counts.items() if count}
@@ -90,6 +91,7 @@ def ask(
         shared_id=SHARED if shares else -1,
         bandwidth=bandwidth,
         nvlink=nvlink,
+        borrowed=borrowed,
     )
 
 
@@ -124,6 +126,7 @@ def random_table(seed: int, rows: int, cards: int) -> Table:
         "geometry": pick([-1, -1, 0, 1, 2]),
         "misplaced": pick([0, 0, 0, 0, 1]),
         "topology": pick([-1, 0, 1, 2, 3]),
+        "lent": pick([0, 0, 1, 2, 8]),
         "slices": pick([-1, 0, 0, 1, 2, 4, 6, 7], cards),
         "slices_soft": pick([0, 0, 0, 1, 4], cards),
     }
@@ -145,6 +148,7 @@ asks = st.builds(
     others=st.sampled_from([{}, {}, {OTHER: 1}, {OTHER: 3}]),
     bandwidth=st.sampled_from([0, 0, 0, 20, 300]),
     nvlink=st.sampled_from([False, False, True]),
+    borrowed=st.sampled_from([None, False, True]),
 )
 
 
@@ -175,7 +179,7 @@ CLASSES = st.tuples(
 )
 demands = st.builds(
     lambda classes, kind, cores, mig, topology: demand(
-        *classes, kind=kind, cores=cores, mig=mig, topology=topology
+        *classes, kind=kind, cores=cores, mig=mig, topology=topology, shares=0.0
     ),
     st.lists(CLASSES, max_size=6),
     st.integers(D1, FIRST_FIT),
@@ -183,3 +187,4 @@ demands = st.builds(
     st.sampled_from([0.0, 1.0]),
     st.sampled_from([0.0, 0.5]),
 )
+"""Without fair shares, which depend on the card that is chosen where several are worth the same."""

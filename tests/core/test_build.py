@@ -24,7 +24,7 @@ def test_the_compiled_module_is_the_one_loaded(name: str) -> None:
 
 
 def test_the_package_exports_what_it_promises() -> None:
-    assert _core.ABI == 4
+    assert _core.ABI == 5
     assert all(hasattr(_core, name) for name in _core.__all__)
 
 

@@ -21,6 +21,7 @@ from _core import (
     best,
     fit,
     grade,
+    parts,
     renew,
     score,
     slots,
@@ -40,6 +41,28 @@ def test_score_is_what_its_twin_says(table: Table, pod: Ask, mix: Demand) -> Non
     assert score(table, rows, codes, pod, mix).tolist() == pytest.approx(
         expected, rel=0, abs=1.0 if mix.kind == FGD else 1e-9
     )
+
+
+@settings(max_examples=300)
+@given(tables, asks, demands, st.sampled_from([0.0, 1.0, 2.0]))
+def test_the_fair_share_part_is_what_its_twin_says(table: Table, pod: Ask, mix: Demand, scale: float) -> None:
+    arrays = (mix.cpu, mix.gpus, mix.share, mix.often, mix.weight)
+    scaled = Demand(mix.kind, mix.cores, *arrays, mig=mix.mig, topology=mix.topology, shares=scale)
+    rows = np.arange(table.rows, dtype=np.int32)
+    codes = fit(table, rows, pod)
+    scores = score(table, rows, codes, pod, scaled)
+    for row, code in enumerate(codes.tolist()):
+        found = parts(table, row, code, pod, scaled)
+        assert sum(found) == pytest.approx(scores[row])
+        assert sum(found[:3]) == pytest.approx(sum(parts(table, row, code, pod, mix)))
+        if code > CONTENDED:
+            assert found[3] == 0
+            continue
+        soft = code == FITS and table.soft[row] > 0
+        values = twins.values(table, row, pod, soft, scaled)
+        likely = [first for first, value in values.items() if value >= max(values.values()) - 1e-9]
+        worth = [scale * twins.shares_worth(table, row, pod, soft, first) for first in likely]
+        assert any(found[3] == pytest.approx(each) for each in worth), (found, worth)
 
 
 @given(tables, asks, demands, st.data())
@@ -163,6 +186,35 @@ def test_scores_add_up(table: Table, pod: Ask, mix: Demand, points: float) -> No
     codes = fit(table, rows, pod)
     assert codes.tolist() == [FITS]
     assert score(table, rows, codes, pod, mix).tolist() == pytest.approx([points])
+
+
+@pytest.mark.parametrize(
+    ("borrowed", "points"),
+    [
+        # Of four cards one is pinned, one lent and two free: three could be given back.
+        pytest.param(False, -2 * 3 / 4, id="guaranteed work pins them"),
+        pytest.param(True, -2 * 1 / 4, id="borrowed work has a fourth of the node against it"),
+        pytest.param(None, 0.0, id="without a policy nothing is lent"),
+    ],
+)
+def test_fair_shares_weigh_the_block_that_could_be_given_back(borrowed: bool | None, points: float) -> None:
+    table = node(cards=4, exclusive=[[1, 1, 0, 0]], lent=1)
+    rows, pod = np.zeros(1, np.int32), ask(whole=2, borrowed=borrowed)
+    codes = fit(table, rows, pod)
+    off = demand(cores=1, fragmentation=0, mig=0, topology=0, shares=1)
+    assert score(table, rows, codes, pod, off).tolist() == [points]
+    assert parts(table, 0, FITS, pod, off) == (0, 0, 0, points)
+    none = demand(cores=1, fragmentation=0, mig=0, topology=0, shares=0)
+    assert score(table, rows, codes, pod, none).tolist() == [0.0]
+
+
+def test_a_share_on_a_pinned_card_costs_nothing_and_one_on_a_free_or_lent_card_does() -> None:
+    off = demand(cores=1, fragmentation=0, mig=0, topology=0)
+    pod = ask(shares=1, borrowed=False)
+    pinned = node(cards=2, replicas=2, shares=[[1, 0]])
+    lent = node(cards=2, replicas=2, shares=[[1, 0]], lent=1)
+    full = node(cards=2, replicas=2, shares=[[2, 0]])
+    assert [parts(table, 0, FITS, pod, off)[3] for table in (pinned, lent, full)] == [0.0, -1.0, -0.5]
 
 
 def test_a_contended_row_is_weighed_without_soft_claims() -> None:

@@ -489,6 +489,22 @@ def points(table: Table, row: int, ask: Ask, soft: bool, demand: Demand) -> floa
     return found + demand.topology * links_worth(table, row, ask, soft)
 
 
+def shares_worth(table: Table, row: int, ask: Ask, soft: bool, first: int | None) -> float:
+    """What of the block that could be given back the pod costs, with its first share on that card."""
+    cards = cards_on(table, row, soft)
+    if ask.borrowed is None or not cards:
+        return 0.0
+    free = max(sum(card.free(0) for card in cards) - int(table.opaque[row]), 0)
+    part = min(free + int(table.lent[row]), len(cards)) / len(cards)
+    whole, shares = need_on(table, row, ask)
+    placed = place(table, row, whole, shares, ask.memory, soft, first)
+    assert placed is not None
+    on = {card.index for card in placed[1]}
+    if free + table.lent[row] < len(cards):
+        on = {card for card in on if cards[card].free(0)}
+    return -(whole + len(on)) * (1 - part if ask.borrowed else part)
+
+
 def best(codes: Sequence[int], scores: Sequence[float], order: Sequence[int], k: int) -> list[int]:
     able = [at for at, code in enumerate(codes) if code in (FITS, CONTENDED)]
     return sorted(able, key=lambda at: (codes[at], -scores[at], order[at], at))[:k]

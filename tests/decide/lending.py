@@ -3,10 +3,11 @@
 from typing import Any
 
 from extender.cluster.events import NodeSeen, PodSeen
+from extender.cluster.mix import EVEN, Scales
 from extender.cluster.state import ClusterState
 from extender.decide.claims import Settings
 from extender.decide.giving import Giver
-from extender.decide.instructions import ClassesSeen, Instruction, Tick
+from extender.decide.instructions import ClassesSeen, Instruction, PoliciesSeen, Tick
 from extender.decide.plan import Planner
 from extender.fairness.policy import Policy, Share, Tenant
 from extender.fairness.reading import Policies
@@ -28,13 +29,14 @@ class World:
         *,
         nodes: int = 1,
         gpus: int = 4,
+        scales: Scales = EVEN,
         dry_run: bool = False,
         policies: bool = True,
         selector: dict[str, str] | None = None,
         **batch: Any,
     ) -> None:
         self.now = 10_000.0
-        self.state = ClusterState(managed_resources())
+        self.state = ClusterState(managed_resources(), scales)
         tenants = (
             Tenant("batch", 1.0, **{"preemptible": True, **batch}),
             Tenant("live", 1.0, least=Share(part=0.5)),
@@ -51,7 +53,7 @@ class World:
 
     def see(self, event: Any, after: float = 0.0) -> list[Instruction]:
         self.now += after
-        if not isinstance(event, Tick | ClassesSeen):
+        if not isinstance(event, Tick | ClassesSeen | PoliciesSeen):
             self.state.apply(event)
         self.giver.apply(event, self.now)
         told = self.planner.step(event, self.now)

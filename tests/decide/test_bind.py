@@ -5,7 +5,7 @@ import json
 import pytest
 
 from extender.cluster.assignment import Cards
-from extender.cluster.events import Event, NodeSeen, Outcome, PodSeen, Reserved, Settled
+from extender.cluster.events import Event, NodeSeen, Outcome, PodSeen, Promised, Reserved, Settled
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.decide.bind import AlreadyBound, Granted, Veto, describe, seat_pod
@@ -186,6 +186,17 @@ def test_an_uncertain_seat_on_a_node_that_changed_meanwhile_is_not_written_again
     state.apply(Settled("uid-p", Outcome.UNKNOWN))
     state.apply(change)
     assert "which has changed since" in reason(state, asking)
+
+
+def test_a_promised_seat_is_granted_with_its_own_devices_and_on_no_other_node() -> None:
+    state = book(node("n0", {GPU: "2"}), node("n1", {GPU: "2"}))
+    asking = pod("p", {GPU: "1"})
+    state.apply(Promised(asking, "n0", record_of(gpu=(1,))))
+    assert decide(state, asking, "n0") == Granted(record_of(gpu=(1,)))
+    assert "has a seat kept on n0, so it can't go to n1" in reason(state, asking, "n1")
+    assert isinstance(decide(state, pod("q", {GPU: "2"}), "n0"), Veto), "nobody else can have it"
+    state.apply(NodeSeen(node("n0", {GPU: "1"})))
+    assert "which has changed since" in reason(state, asking, "n0")
 
 
 def test_what_a_pod_asks_for_in_words() -> None:

@@ -8,10 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.events import NodeSeen, PodGone, PodSeen
+from extender.cluster.mix import Scales
 from extender.decide.budgets import Budgets
 from extender.decide.giving import Giver, UnreadableMark, WouldEvict
-from extender.decide.instructions import ClassesSeen, Evict, Instruction, Nominate, Release, Tick
+from extender.decide.instructions import (
+    ClassesSeen,
+    Evict,
+    Instruction,
+    Nominate,
+    PoliciesSeen,
+    Release,
+    Tick,
+)
 from extender.decide.waiter import preemptible_classes
+from extender.fairness.reading import Policies
 from extender.fairness.usage import timestamp
 from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, PREEMPTIBLE
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
@@ -180,11 +190,12 @@ def test_a_pod_that_is_being_deleted_is_kept_by_no_budget() -> None:
 )
 def test_budgets_cover_what_their_selector_says(selector: Any, covered: bool) -> None:
     budgets = Budgets()
-    assert budgets.follow([pdb("p", 3, selector)]) == (selector is not None)
+    assert budgets.follow([pdb("p", 3, selector)]) == ({"batch"} if selector is not None else set())
     assert budgets.covering("batch", {"app": "x"}) == (("batch/p",) if covered else ())
     assert budgets.covering("other", {"app": "x"}) == ()
     assert budgets.allowed == {"batch/p": 3}
-    assert not budgets.follow([pdb("p", 2, selector)])
+    assert budgets.follow([pdb("p", 2, selector)]) == set()
+    assert budgets.follow([]) == ({"batch"} if selector is not None else set())
 
 
 def test_work_that_is_not_preemptible_stays_unless_pod_or_class_say_otherwise() -> None:
@@ -223,6 +234,27 @@ def test_a_dry_run_only_reports_and_does_so_once() -> None:
     assert notice.victims[0] in str(notice)
     assert world.retry() == []
     assert world.giver.notices() == []
+
+
+def test_the_book_knows_what_is_borrowed_and_places_by_it() -> None:
+    """Two GPUs of n0 are pinned: what is guaranteed joins them, what can be asked back stays apart."""
+    world = World(nodes=2, preemptible=False, scales=Scales(fragmentation=0))
+    world.sits("a", 0)
+    world.sits("b", 1)
+    [release] = world.wants("guaranteed", tenant="batch")
+    assert isinstance(release, Release)
+    assert release.node == "n0"
+    [release] = world.wants("borrowed", tenant="batch", labels={PREEMPTIBLE: "true"})
+    assert isinstance(release, Release)
+    assert release.node == "n1"
+    snapshot = world.state.snapshot()
+    seats = snapshot.seats
+    assert not seats["uid-guaranteed"].borrowed
+    assert seats["uid-borrowed"].borrowed
+    assert snapshot.table.lent[[snapshot.index.get("n0"), snapshot.index.get("n1")]].tolist() == [0, 1]
+    world.see(PoliciesSeen(Policies([])))
+    assert not seats["uid-borrowed"].borrowed
+    assert not snapshot.table.lent.any()
 
 
 STEPS = st.lists(

@@ -227,6 +227,7 @@ def test_a_pod_that_the_planner_has_not_seen_gets_no_seat() -> None:
     answer = world.planner.seat_for(Job("new", "a", gates=()).pod)
     assert answer is not None
     assert answer.node is None
+    assert world.planner.seat_for(Job("new", "a", gpus=0, gates=()).pod) is None, "it needs no GPU"
 
 
 # a process that begins
@@ -317,6 +318,17 @@ def test_a_hold_that_gains_nothing_moves() -> None:
     assert holds["uid-big"].node == first, "it has gained a GPU"
     world.wait(12)
     assert holds["uid-big"].node != first
+
+
+def test_a_hold_that_ends_gives_its_node_back() -> None:
+    world = World([OPEN], nodes=["n0"])
+    world.put(*jobs("b", 8))
+    world.run()
+    world.put(Job("big", "a", 8, born=20))
+    world.wait(62)
+    world.put(Job("small", "a", born=90))
+    assert world.end("uid-b0") == [], "the GPU is kept for the big one"
+    assert released(world.end("uid-big")) == [("small", "n0")]
 
 
 def test_who_waits_long_for_quota_is_not_passed_for_ever_by_smaller_work_of_his_tenant() -> None:
@@ -429,6 +441,16 @@ def test_a_tenant_below_its_entitlement_gets_back_what_others_borrow_and_nobody_
     assert "b99" not in world.sitting()
 
 
+def test_a_pod_that_nobody_can_help_does_not_keep_its_tenant_from_getting_back_what_others_borrow() -> None:
+    world = World([OPEN], nodes=["n0"], reclaim=of_others)
+    world.put(*jobs("b", 8))
+    world.put(Job("pinned", "a", 1, spec=(("nodeSelector", {"there": "is-none"}),)))
+    world.run()
+    world.wait(5)
+    said = world.put(Job("a0", "a", 2, born=20))
+    assert any(isinstance(each, Evict) for each in said), "a shape that is new is asked for at once"
+
+
 def test_a_victim_that_stays_ends_the_claim_and_its_nomination() -> None:
     world = World([OPEN], nodes=["n0"], reclaim=of_others)
     world.put(*jobs("b", 8))
@@ -465,7 +487,7 @@ def test_a_wait_is_explained_with_who_is_ahead_and_why() -> None:
     assert wait.sentences == (
         "It is number 2 of tenant a in line.",
         "3 pods of tenant b are ahead of it: it has 0 of the 1 GPUs that it is entitled to.",
-        "1 pod of tenant a of higher priority or age are ahead of it.",
+        "1 pod of tenant a of higher priority or age is ahead of it.",
         "It waits for room: no node that it may use has 1 nvidia.com/gpu free now.",
     )
     with pytest.raises(KeyError):

@@ -50,6 +50,8 @@ class Planning(RuleBasedStateMachine):
         super().__init__()
         self.policy = POLICIES[0]
         self.count = 0
+        self.promised: set[str] = set()
+        """Who was given a seat before its victims had left, and so before a policy may have been edited."""
 
     @initialize(policy=st.sampled_from(POLICIES), reclaims=st.booleans(), at_once=st.integers(1, 8))
     def begin(self, policy: Policy, reclaims: bool, at_once: int) -> None:
@@ -197,10 +199,11 @@ class Planning(RuleBasedStateMachine):
                 owners = {world.jobs[victim.uid].tenant for victim in each.victims}
                 assert "i" not in owners, "work that may not be evicted"
                 assert world.jobs[each.pod.uid].tenant not in owners
+                self.promised.add(each.pod.uid)
             if isinstance(each, Release | Nominate) and each.node is not None:
                 job = world.jobs[each.pod.uid]
                 assert not set(job.gates) - {GATE}, "others gate it"
-                if self.is_late(job):
+                if job.uid in self.promised or self.is_late(job):
                     continue
                 assert self.may_have(job.tenant, capacity) >= 0, "more than its tenant may have"
                 waiter = world.planner.waiters[job.uid]

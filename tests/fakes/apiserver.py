@@ -54,6 +54,10 @@ class FakeApiServer(Cluster):
         Resources that it does not know: 404, as for a custom resource without its definition.
     exhausted : bool
         A disruption budget allows no eviction.
+    users : dict of str to dict
+        Whom TokenReview knows, by token: username, and perhaps uid, groups, extra.
+    rights : set of (username, verb, resource with its group, namespace)
+        What SubjectAccessReview grants; the namespace is empty for what is in none.
     before_binding, after_binding : int or "drop" or "hang" or None
         What the next binding gets instead of its answer, before or after it was done: a status, a closed
         connection, or silence. Used once.
@@ -72,6 +76,8 @@ class FakeApiServer(Cluster):
         self.after_binding: int | str | None = None
         self.absent: set[str] = set()
         self.exhausted = False
+        self.users: dict[str, Json] = {}
+        self.rights: set[tuple[str, str, str, str]] = set()
         self.before_write: dict[str, int | str] = {}
         self.after_write: dict[str, int | str] = {}
         self.token = token
@@ -114,6 +120,8 @@ class FakeApiServer(Cluster):
         app.router.add_post(pod + "/binding", self._bind)
         app.router.add_post(pod + "/eviction", self._evict)
         app.router.add_post("/api/v1/namespaces/{namespace}/events", self._record)
+        app.router.add_post("/apis/authentication.k8s.io/v1/tokenreviews", self._review_token)
+        app.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._review_access)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
@@ -368,6 +376,22 @@ class FakeApiServer(Cluster):
             return _status(422, "involvedObject.namespace: does not match event.namespace", "Invalid")
         self.recorded.append(event)
         return web.json_response(event, status=201)
+
+    async def _review_token(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        user = self.users.get(review["spec"]["token"])
+        status: Json = (
+            {"authenticated": True, "user": user} if user else {"user": {}, "error": "no such token"}
+        )
+        return web.json_response({**review, "status": status}, status=201)
+
+    async def _review_access(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        spec = review["spec"]
+        asked = spec["resourceAttributes"]
+        resource = ".".join(filter(None, (asked["resource"], asked["group"])))
+        allowed = (spec["user"], asked["verb"], resource, asked.get("namespace", "")) in self.rights
+        return web.json_response({**review, "status": {"allowed": allowed}}, status=201)
 
     async def _fault(self, request: web.Request, fault: int | str) -> web.StreamResponse:
         if isinstance(fault, int):

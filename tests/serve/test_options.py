@@ -11,19 +11,32 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+import numpy as np
 import pytest
 import structlog
 import yaml
 
 from extender import log
 from extender.cluster.events import Elapsed, PodSeen
+from extender.cluster.request import request_of
 from extender.config import Config, from_mapping
+from extender.decide.filter import filter_nodes
 from extender.kube.client import connect
 from extender.kube.writer import Writer
 from extender.serve.app import verbs
 from extender.serve.run import listening
 from extender.wire.objects import Node
-from tests.builders import GPU, binding_body, filter_body, node, pod, preemption_body, raw_pod, record_of
+from tests.builders import (
+    GPU,
+    binding_body,
+    filter_body,
+    node,
+    pod,
+    preemption_body,
+    raw_pod,
+    read_pod,
+    record_of,
+)
 from tests.fakes.apiserver import FakeApiServer
 from tests.serve.doors import Doors
 from tests.serve.reviews import RECORDED, Served, response, review
@@ -46,6 +59,7 @@ def test_every_option_has_a_test_here() -> None:
         "score.fragmentation",
         "score.mig",
         "score.topology",
+        "score.shares",
         "claims.soft",
         "bind.timeout",
         "bind.in_flight",
@@ -121,6 +135,25 @@ def test_a_scale_of_zero_switches_its_part_of_the_score_off(
     doors = Doors(better, other, config=configured("score", **only))
     doors.place.filter(filter_body(raw_pod("p", asks), [better.metadata.name, other.metadata.name]))
     assert {float(score) for kept in doors.state._judgements.kept() for score in kept.scores} == {0.0}
+
+
+@pytest.mark.parametrize(("borrowed", "better"), [(True, "whole"), (False, "pinned")])
+def test_score_shares_sends_borrowed_work_where_it_can_be_given_back(borrowed: bool, better: str) -> None:
+    off: dict[str, float] = {"fragmentation": 0, "mig": 0, "topology": 0}
+    rows = np.arange(2, dtype=np.int32)
+    for scale in (0, 1):
+        doors = Doors(
+            node("whole", {GPU: "4"}),
+            node("pinned", {GPU: "4"}),
+            config=configured("score", **off, shares=scale),
+        )
+        doors.state.apply(PodSeen(pod("sits", {GPU: "2"}, at="pinned", record=record_of(gpu=(0, 1)))))
+        snapshot = doors.state.snapshot()
+        found = filter_nodes(snapshot, "uid-p", request_of(read_pod(ONE)), rows, 2, borrowed)
+        if scale:
+            assert snapshot.index.name(int(found.kept[0])) == better
+        else:
+            assert found.scores.tolist() == [0.0, 0.0]
 
 
 def test_claims_soft_is_how_long_a_node_stays_lower_for_others() -> None:
