@@ -2,11 +2,11 @@
 
 A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed for the pods to come
 (`demand`, `fragmentation`), for MIG instances (`instances`), for NVLink (`linked`) and for what can be given back
-(`shares`) and ranked (`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt bytes (`encode`); `replay` does it for
-thousands of pods. Kinds of nodes share their tables (`hardware`): where on a card an instance goes (`mig`), which
-GPUs belong together (`topology`), what the stock device plugin would hand out (`allocator`). Exported functions check
-types, shapes and row ranges once and answer bad input with a ValueError (or a TypeError for what is not the named
-class or a number at all); inside, nothing allocates and nothing is checked.
+(`shares`) and ranked (`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt
+bytes (`encode`); `replay` does it for thousands of pods. Kinds of nodes share their tables (`hardware`): where on a
+card an instance goes (`mig`), which GPUs belong together (`topology`), what the stock device plugin would hand out
+(`allocator`). Exported functions check types, shapes and row ranges once and answer bad input with a ValueError (or a
+TypeError for what is not the named class or a number at all); inside, nothing allocates and nothing is checked.
 """
 
 from _core.allocator import Allocator

@@ -19,6 +19,7 @@ from bench import tenants
 from bench.openb import NodeShape
 from bench.tenants import Load
 from extender.cluster.events import NodeSeen
+from extender.cluster.mix import EVEN, Scales
 from extender.cluster.request import Request, request_of
 from extender.cluster.seats import Seat
 from extender.cluster.state import ClusterState
@@ -76,11 +77,11 @@ class Tally:
 class Pool:
     """The cluster, its clock and what is running. What comes and leaves before `warm_up` is not tallied."""
 
-    def __init__(self, load: Load, nodes: list[NodeShape], warm_up: float) -> None:
+    def __init__(self, load: Load, nodes: Sequence[NodeShape], warm_up: float, scales: Scales = EVEN) -> None:
         self.load = load
         self.now = 0.0
         self.warm_up = warm_up
-        self.book = ClusterState(managed_resources())
+        self.book = ClusterState(managed_resources(), scales)
         self.gpus = sum(node.gpu for node in nodes)
         for number, node in enumerate(nodes):
             self.book.apply(NodeSeen(tenants.node(number, node)))

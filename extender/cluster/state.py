@@ -478,6 +478,8 @@ class ClusterState:
         shape = Request(
             request.cpu, 0, request.devices, (), request.gpu_memory, request.bandwidth, request.nvlink
         )
+        if not self._scales.shares:
+            borrowed = None
         ask = self._asks.get((shape, borrowed))
         if ask is None:
             if any(name not in self._ids for name, _ in request.devices):

@@ -31,8 +31,8 @@ class Pool:
     line: Line[Shape] = field(default_factory=Line)
     holds: dict[str, Hold] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
-    asked: dict[tuple[str, Shape], float] = field(default_factory=dict)
-    """When the pods of a tenant that are of one shape were last told that no reclaim would help them."""
+    asked: dict[str, float] = field(default_factory=dict)
+    """When each tenant was last told that no reclaim would help it."""
     owed: dict[str, Stand] = field(default_factory=dict)
     """Who of each tenant has waited for quota so long that nobody behind him may have any."""
     nodes: int = 0

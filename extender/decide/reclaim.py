@@ -99,11 +99,15 @@ def _search(
 def _why(tenant: str, owed: int, found: Best, terms: Terms) -> str:
     losers = sorted({victim.candidate.tenant for victim in found.victims})
     pods = "1 pod" if found.cost.pods == 1 else f"{found.cost.pods} pods"
-    above = ", ".join(f"{loser} {terms.over[loser]:g} above" for loser in losers)
+    above = ", ".join(f"{loser} {_gpus(terms.over[loser])} above" for loser in losers)
     return (
-        f"Tenant {tenant} is {owed / MICRO:g} GPU units below its entitlement and {above}; "
-        f"{pods} with {found.cost.units / MICRO:g} GPU units make room."
+        f"Tenant {tenant} is {_gpus(owed / MICRO)} GPU units below its entitlement and {above}; "
+        f"{pods} with {_gpus(found.cost.units / MICRO)} GPU units make room."
     )
+
+
+def _gpus(units: float) -> str:
+    return f"{round(units, 2):g}"
 
 
 def _words(among: Among, effort: Effort) -> str:

@@ -29,7 +29,7 @@ _Queue = list[tuple[Stand, Group[Shape]]]
 RECLAIMS_AT_ONCE = 4
 HOLDS_AT_ONCE = 4
 ASK_AGAIN = 1.0
-"""Seconds after which pods whom no reclaim helped may ask again."""
+"""Seconds after which a tenant whom no reclaim helped may ask again."""
 PATIENCE = 0.5
 """Of its tenant's waitTarget, how long a pod waits for room that comes free by itself: others leave in the rest."""
 
@@ -95,7 +95,6 @@ class Turns:
         """Time has passed: holds begin and move, and it is found who has waited long for quota."""
         for pool in self._pools.by_name.values():
             pool.owed = dict(self._owed(pool))
-            pool.asked = {key: at for key, at in pool.asked.items() if self._now - at < ASK_AGAIN}
             self._hold(pool)
 
     def _plan(self, pool: Pool) -> None:
@@ -341,7 +340,7 @@ class Turns:
         """For tenants that have less than they are entitled to: ask back what others borrow, or ask for more nodes."""
         ledger = pool.ledger
         stuck = [
-            (ledger.turn(tenant), group.head, group)
+            (ledger.turn(tenant), group.asked, group.head, group)
             for tenant in pool.line.tenants()
             for group in pool.line.groups(tenant)
             if group.shape.tried >= 0
@@ -349,16 +348,19 @@ class Turns:
             and self._may_have(pool, group, group.head)
         ]
         asked = 0
-        for _, _, group in sorted(stuck, key=lambda each: each[:2]):
+        for *_, group in sorted(stuck, key=lambda each: each[:3]):
             if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group):
                 asked += 1
                 if self._ask_back(pool, self._head(group)):
                     continue
+                # The tenant's others come first then: none of them waits behind one that nobody can help.
+                group.asked = pool.asked[group.tenant] = self._now
             self._let_pend(pool, group)
 
     def _may_ask(self, pool: Pool, group: Group[Shape]) -> bool:
-        asked = pool.asked.get((group.tenant, group.shape), -math.inf)
-        if not self._may_seat() or self._now - asked < ASK_AGAIN:
+        """Those that are new at once, the others of a tenant one after another."""
+        rested = self._now - pool.asked.get(group.tenant, -math.inf) >= ASK_AGAIN
+        if not self._may_seat() or not (rested or group.asked == -math.inf):
             return False
         tenant = pool.policy.tenant(group.tenant)
         target = tenant.wait_target if tenant is not None else None
@@ -381,7 +383,6 @@ class Turns:
             self._now,
         )
         if found is None or not self._claims.seat_after(waiter, found.node, found.uids, found.why):
-            pool.asked[waiter.tenant, waiter.shape] = self._now
             return False
         self._left -= 1
         self._more = True

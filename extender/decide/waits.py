@@ -91,12 +91,12 @@ def _who(tenant: str, ahead: Mapping[str, int], pool: Pool | None) -> list[str]:
     for other, many in sorted(ahead.items(), key=lambda each: (-each[1], each[0])):
         pods = _count(many, "pod")
         if other == tenant:
-            found.append(f"{pods} {_of(other)}of higher priority or age are ahead of it.")
+            found.append(f"{pods} {_of(other)}of higher priority or age {_are(many)} ahead of it.")
         elif pool is not None:
             entitled = pool.ledger.entitlements.get(other, 0.0)
             has = pool.ledger.account(other).used
             found.append(
-                f"{pods} {_of(other)}are ahead of it: it has {_gpus(has)} of the {_gpus(entitled)} GPUs "
+                f"{pods} {_of(other)}{_are(many)} ahead of it: it has {_gpus(has)} of the {_gpus(entitled)} GPUs "
                 "that it is entitled to."
             )
     return found
@@ -110,8 +110,8 @@ def waits_for(
         return Reason.REQUEST, "What the pod asks for cannot be read, so it gets no seat."
     if waiter.node is not None:
         if waiter.victims:
-            many = _count(len(waiter.victims), "pod")
-            return Reason.VICTIMS, f"A seat on {waiter.node} is kept for it until {many} have left."
+            many = f"{_count(len(waiter.victims), 'pod')} {'has' if len(waiter.victims) == 1 else 'have'}"
+            return Reason.VICTIMS, f"A seat on {waiter.node} is kept for it until {many} left."
         told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
         return Reason.SCHEDULER, told
     if waiter.look.gates:
@@ -182,6 +182,10 @@ def _whose(tenant: str) -> str:
 
 def _gpus(units: float) -> str:
     return f"{math.floor(units / MICRO * 100 + 0.5) / 100:g}"
+
+
+def _are(many: int) -> str:
+    return "is" if many == 1 else "are"
 
 
 def _count(many: int, noun: str) -> str:

@@ -5,6 +5,7 @@ so that what is learned of one holds for all. Inside a tenant priority decides, 
 which the ledger tells.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class Stand(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Group(Generic[S]):
-    """Pods that are alike. `units`: what one of them will be charged."""
+    """Pods that are alike. `units`: what one of them will be charged; `asked`: when others last could not make room."""
 
     tenant: str
     shape: S
@@ -36,6 +37,7 @@ class Group(Generic[S]):
     preemptible: bool
     units: int
     pods: list[tuple[float, str]] = field(default_factory=list)
+    asked: float = -math.inf
 
     @property
     def head(self) -> Stand:

@@ -23,12 +23,10 @@ from extender.kube.client import (
     StatusError,
 )
 from extender.kube.writer import Writer, pod_path
-from extender.wire.marks import GATE
+from extender.wire.marks import EVICTED, GATE
 from extender.wire.objects import Pod
 from extender.wire.surroundings import GROUP, VERSION
 
-EVICTED = "kvitej.io/evicted"
-"""The annotation that tells a victim who evicted it, why, and for what."""
 _WRITE_SHARE = 2 / 3
 """Of a call's time; the rest is for asking what became of it."""
 

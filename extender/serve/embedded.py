@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 
@@ -14,19 +14,29 @@ from rich.console import Console
 from extender import log
 from extender.cluster.state import ClusterState
 from extender.config import Config
+from extender.decide.claims import Settings
+from extender.decide.report import shares_of
+from extender.decide.waits import Wait
 from extender.serve.app import operations, verbs
 from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.run import listening, stop_signal, tidy
 from extender.serve.seating import SeatDoor
+from extender.serve.sharing import SharesDoor
+from extender.serve.waiting import WaitDoor
+from extender.serve.webhook import WebhookDoor, admission
 from extender.simulate import clusterfile
+from extender.simulate.admission import Admission
+from extender.simulate.clock import Clock
 from extender.simulate.cluster import EmbeddedCluster
 from extender.simulate.clusterfile import ClusterFile, numbered
 from extender.simulate.player import Player
+from extender.simulate.policyfile import read_policies
 from extender.simulate.scheduler import PlayError, Scheduler
 from extender.simulate.screen import PIPED_WIDTH, Screen
 from extender.simulate.story import Step
+from extender.wire.shares import Shares
 
 _WATCHED = 6.0
 """Seconds over which the steps are spread when somebody watches them on a terminal."""
@@ -53,36 +63,80 @@ def serve_cluster(
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Both listeners are open, the nodes are there, and the play can begin."""
+    """Both listeners are open, the nodes are there, the policies are read, and the play can begin."""
 
     state: ClusterState
     cluster: EmbeddedCluster
     scheduler: Scheduler
+    wait: WaitDoor
+    clock: Clock
     verbs_at: str
     http_at: str
+
+    def player(self, file: ClusterFile, show: Callable[[Step], Awaitable[None]]) -> Player:
+        return Player(file, self.cluster, self.scheduler, self, self.state.snapshot, show, self.clock)
+
+    async def settle(self) -> None:
+        """Plan for the moment that it is, until all that was decided is carried out."""
+        self.wait.tick()
+        await self.wait.settle()
+
+    def explain(self, uid: str) -> Wait:
+        """Why a waiting pod waits."""
+        assert self.wait.planner is not None
+        return self.wait.planner.explain(uid)
+
+    def shares(self) -> Shares:
+        """Who has what now."""
+        assert self.wait.planner is not None
+        return shares_of(self.wait.planner, self.state.snapshot(), self.wait.fairness, self.clock())
 
 
 @contextlib.asynccontextmanager
 async def embedded(
     file: ClusterFile, config: Config, host: str, port: int, http: tuple[str, int]
 ) -> AsyncIterator[Embedded]:
-    """An embedded cluster with the nodes of `file`, served."""
+    """An embedded cluster with the nodes and the policies of `file`, served as a real one is."""
     state = new_state(config)
-    book = Book(state)
-    cluster = EmbeddedCluster(book.apply)
+    book, clock = Book(state), Clock()
+    metrics = Metrics(book.snapshot, lambda: ())
+    cluster = EmbeddedCluster(book.apply, clock)
+    wait = WaitDoor(
+        book,
+        cluster,
+        Settings(schedulers=frozenset(config.admission.schedulers)),
+        in_flight=config.bind.in_flight,
+        clock=clock,
+        wall=clock.wall,
+    )
+    reviews = WebhookDoor(
+        admission(config, wait, wait.labels_of, wait.preemptible_classes, wait.never_fits),
+        wait.depths,
+        metrics,
+        clock,
+    )
+    cluster.admission = Admission(reviews.mutate, reviews.validate)
     for kind in file.nodes:
         for name in numbered(kind.name, kind.count):
             cluster.add_node(name, kind.labels, kind.allocatable)
-    metrics = Metrics(book.snapshot, lambda: ())
-    app = verbs(PlaceDoor(book, config, metrics), SeatDoor(book, cluster, config, metrics), config)
+    wait.namespaces({tenant: {} for tenant in file.tenants})
+    wait.policies(read_policies(file.policies))
+    wait.begin({})
+    shares = SharesDoor(book, lambda: wait.planner, wait.fairness, clock)
+    metrics.follow(shares)
+    app = verbs(
+        PlaceDoor(book, config, metrics, turn=wait.seat_for, guard=wait.guard),
+        SeatDoor(book, cluster, config, metrics, turn=wait.seat_for),
+        config,
+    )
     async with (
-        listening(operations(book, metrics), *http) as http_at,
+        listening(operations(book, metrics, shares), *http) as http_at,
         listening(app, host, port) as verbs_at,
         aiohttp.ClientSession(verbs_at) as session,
         asyncio.TaskGroup() as tasks,
     ):
         tidying = tasks.create_task(tidy(book))
-        yield Embedded(state, cluster, Scheduler(session, cluster), verbs_at, http_at)
+        yield Embedded(state, cluster, Scheduler(session, cluster), wait, clock, verbs_at, http_at)
         tidying.cancel()
 
 
@@ -115,13 +169,16 @@ async def _serve(
             "Ctrl-C ends.",
             "bold",
         )
+        running.clock.run_on()
+        planning = asyncio.create_task(running.wait.run())
         await stopping
+        planning.cancel()
     return True
 
 
 async def _play(file: ClusterFile, running: Embedded, screen: Screen, seconds: float) -> str:
     """Play to the end, spread over some `seconds`; says what went otherwise than the file expects."""
-    # Nearly every pod has two steps: it is bound, and it ends.
+    # Of a pod, one to five steps are shown: that it waits, is released, bound, evicted, or ends.
     pause = seconds / (2 * sum(kind.count for kind in file.pods) or 1)
     started, turns = time.monotonic(), count(1)
 
@@ -129,11 +186,11 @@ async def _play(file: ClusterFile, running: Embedded, screen: Screen, seconds: f
         screen.step(step)
         await asyncio.sleep(started + next(turns) * pause - time.monotonic())
 
-    player = Player(file, running.cluster, running.scheduler, running.state.snapshot, show)
+    player = running.player(file, show)
     try:
         screen.head()
         await player.play()
-        screen.summary(player, running.state.snapshot())
+        screen.summary(player, running.state.snapshot(), running.shares())
     except PlayError as error:
         return f"The play ended early: {error}"
     except SystemExit:  # rich's way to say that the output is a pipe which was closed

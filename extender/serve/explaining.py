@@ -47,7 +47,7 @@ class ExplainDoor:
 
     def _explain(self, pod: Pod, node: str | None) -> str:
         try:
-            found = explain(self._book.snapshot(), request_of(pod), node)
+            found = explain(self._book.snapshot(), request_of(pod), node, borrowed=self._borrowed(pod))
         except RequestError as error:
             raise Refusal(str(error)) from None
         except KeyError:
@@ -55,6 +55,12 @@ class ExplainDoor:
         name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name or '(no name)'}"
         waits = self._why_it_waits(pod.metadata.uid)
         return "\n".join((f"pod {name}", *waits, *found.words())) + "\n"
+
+    def _borrowed(self, pod: Pod) -> bool | None:
+        """Whether the pod's work can be asked back; None where no policy says so."""
+        planner = self._planner()
+        waiter = planner.waiters.get(pod.metadata.uid) if planner is not None else None
+        return waiter.preemptible if waiter is not None and waiter.covered else None
 
     def _why_it_waits(self, uid: str) -> tuple[str, ...]:
         """Its place in line, who is ahead and why, and what it waits for; nothing for a pod that does not wait."""

@@ -23,6 +23,8 @@ from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
+from extender.serve.sharing import ByToken, Guard, SharesDoor
+from extender.serve.statuses import StatusWriter, statuses_in
 from extender.serve.tls import Certificate
 from extender.serve.waiting import WaitDoor
 from extender.serve.webhook import WebhookDoor, admission
@@ -93,13 +95,15 @@ def serve_kubernetes(
 
 
 @contextlib.asynccontextmanager
-async def reviewing(door: WebhookDoor, config: Config, webhook: Webhook) -> AsyncIterator[str]:
+async def reviewing(
+    door: WebhookDoor, config: Config, webhook: Webhook, shares: tuple[SharesDoor, Guard] | None = None
+) -> AsyncIterator[str]:
     """Serve the reviews over TLS, with the certificate as its files are now; gives the address."""
     certificate = Certificate(webhook.cert, webhook.key)
     fresh = asyncio.create_task(certificate.keep_fresh(), name="certificate")
     try:
         async with listening(
-            reviews(door, config), webhook.host, webhook.port, certificate.context
+            reviews(door, config, shares), webhook.host, webhook.port, certificate.context
         ) as address:
             yield address
     finally:
@@ -124,6 +128,7 @@ async def _serve_kubernetes(
     http: tuple[str, int],
     webhook: Webhook | None,
 ) -> None:
+    from extender.kube.access import Access
     from extender.kube.client import connect
     from extender.kube.feed import Feed
     from extender.kube.recorder import Recorder
@@ -172,15 +177,26 @@ async def _serve_kubernetes(
 
         metrics = Metrics(book.snapshot, lambda: _watch_numbers(feed))
         settings = Settings(schedulers=frozenset(config.admission.schedulers))
+        releaser = Releaser(client, config.bind.timeout)
         wait = WaitDoor(
             book,
-            Releaser(client, config.bind.timeout),
+            releaser,
             settings,
             in_flight=config.bind.in_flight,
             told=evicted,
         )
         reader = PolicyReader()
         surroundings = Surroundings(client, reader.changed)
+        shares = SharesDoor(book, lambda: wait.planner, wait.fairness)
+        metrics.follow(shares)
+        statuses = StatusWriter(
+            book,
+            lambda: wait.planner,
+            wait.fairness,
+            releaser,
+            surroundings.policies.values,
+            lambda: reader.faults,
+        )
         app = verbs(
             PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon, wait.seat_for, wait.guard),
             SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
@@ -190,12 +206,17 @@ async def _serve_kubernetes(
             config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes), wait.never_fits
         )
         admitting = (
-            reviewing(WebhookDoor(rules, wait.depths, metrics), config, webhook)
+            reviewing(
+                WebhookDoor(rules, wait.depths, metrics),
+                config,
+                webhook,
+                (shares, ByToken(Access(client, config.bind.timeout))),
+            )
             if webhook
             else contextlib.nullcontext("")
         )
         async with (
-            listening(operations(book, metrics), *http) as http_at,
+            listening(operations(book, metrics, shares), *http) as http_at,
             listening(app, host, port) as verbs_at,
             admitting as webhook_at,
             asyncio.TaskGroup() as tasks,
@@ -207,6 +228,7 @@ async def _serve_kubernetes(
                     feed.run(),
                     surroundings.run(),
                     recorder.run(),
+                    statuses.run(),
                     tidy(book),
                     _wake(book, wait, writer, metrics, config.wake.delay),
                     _settle_in(feed, book, surroundings, reader, wait),
@@ -216,6 +238,7 @@ async def _serve_kubernetes(
             log.info("kvitej stops; running requests are finished first")
             for task in running:
                 task.cancel()
+            await statuses.write()
 
 
 def _closing(found: "Unreadable") -> NodeSeen | PodSeen:
@@ -245,7 +268,7 @@ async def _settle_in(
     await feed.wait_synced()
     await surroundings.wait_synced()
     reader.tell(surroundings, wait)
-    wait.begin()
+    wait.begin(statuses_in(surroundings.policies.values()))
     # The book lives as long as the process: without this, each full collection would walk all of it.
     gc.collect()
     gc.freeze()

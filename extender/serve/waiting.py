@@ -18,6 +18,7 @@ from extender.cluster.eligibility import constraints_of
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
 from extender.cluster.request import request_of
 from extender.decide.claims import Settings
+from extender.decide.counted import Counted
 from extender.decide.giving import Giver
 from extender.decide.instructions import (
     Carried,
@@ -38,10 +39,12 @@ from extender.decide.instructions import (
 from extender.decide.plan import Answer, Planner
 from extender.decide.preempt import Guard, Protection
 from extender.decide.protect import guard_for
+from extender.decide.status import Status, restore
 from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
 from extender.fairness.policy import Place, Policy
 from extender.fairness.reading import Policies
+from extender.fairness.record import Fairness
 from extender.serve.book import Book
 from extender.wire.objects import Pod
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
@@ -76,7 +79,7 @@ class WaitDoor:
     """Whose turn is it, and where will it sit?
 
     Until `begin`, the book is not complete and nothing is planned. `told` hears of each eviction and why. `clock` is
-    monotonic, `wall` the time of the day, in seconds.
+    monotonic, `wall` the time of the day, in seconds. `fairness` is what has been counted since.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class WaitDoor:
     ) -> None:
         self.depths = QueueDepths()
         self.planner: Planner | None = None
+        self.fairness = Fairness()
+        self._counted: Counted
         self._book = book
         self._releaser = releaser
         self._settings = settings
@@ -129,17 +134,34 @@ class WaitDoor:
 
     # what it is told
 
-    def begin(self) -> None:
-        """The book is complete, policies and namespaces are told: plan from now on."""
+    def begin(self, statuses: Mapping[str, Status]) -> None:
+        """The book is complete, policies and namespaces are told: plan from now on.
+
+        `statuses` are those of the policies, in which an earlier process has left what each tenant had used.
+        """
         now = self._clock()
         planner = Planner(self._book.state, self._policies, self._settings, now, self._giver)
         for name, labels in self._labels.items():
             planner.pools.namespace(name, labels)
+        planner.step(ClassesSeen(self.preemptible_classes), now)
+        told = restore(
+            planner,
+            self._book.snapshot(),
+            self.fairness,
+            statuses,
+            self._giver.bound(),
+            wall=self._wall(),
+            now=now,
+        )
+        for sentence in told:
+            log.warning(sentence)
         self.planner = planner
-        self._step(ClassesSeen(self.preemptible_classes))
+        self._counted = Counted(planner, self.fairness, self._book.snapshot)
         for waiting in list(self._book.snapshot().waiting.values()):
             self._count(waiting.pod)
-        self._carry_out(planner.begin(now, self._wall()))
+        self._carry_out(self._counted.begin(now, self._wall()))
+        for pool in planner.pools.by_name.values():
+            self._giver.catch_up(pool.ledger)
 
     def policies(self, policies: Policies) -> None:
         """These are the policies now."""
@@ -176,7 +198,16 @@ class WaitDoor:
         """Let time pass, until cancelled."""
         while True:
             await asyncio.sleep(_TICK)
-            self._step(Tick())
+            self.tick()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._step(Tick())
+
+    async def settle(self) -> None:
+        """Until all that could be planned is planned and carried out."""
+        while self._last or self._resumed:
+            await asyncio.wait(self._last.values()) if self._last else await asyncio.sleep(0)
 
     def _happened(self, event: Event) -> None:
         self._giver.apply(event, self._clock())
@@ -203,7 +234,7 @@ class WaitDoor:
     def _step(self, event: Happening) -> None:
         if self.planner is None:
             return
-        self._carry_out(self.planner.step(event, self._clock()))
+        self._carry_out(self._counted.step(event, self._clock()))
         for notice in self._giver.notices():
             log.warning(str(notice), notice=type(notice).__name__)
         if self.planner.busy and not self._resumed:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
 from extender.schedulerconfig import managed_resources
+from extender.simulate.policyfile import read_policies
 from extender.wire.objects import Quantity
 from extender.wire.quantity import QuantityError, milli
 from extender.yamlfile import DURATION, FileError, Section, Spelling, load
@@ -81,18 +82,22 @@ class PodKind(Section, frozen=True):
 
 
 class Expect(Section, frozen=True):
-    """How the play has to go: how many of the pods kvitej binds, and how often Bind says no."""
+    """How the play has to go: how often kvitej binds a pod, how often Bind says no, and how many pods are evicted."""
 
     bound: Annotated[int, Meta(ge=0, le=10**6)]
     vetoed: Annotated[int, Meta(ge=0, le=10**6)]
+    evicted: Annotated[int, Meta(ge=0, le=10**6)] = 0
 
 
 class ClusterFile(Section, frozen=True):
-    """The whole file."""
+    """The whole file; a play whose end is not given (0) is over when every pod has been bound, or can't be."""
 
     nodes: tuple[NodeKind, ...]
     tenants: tuple[Name, ...]
     pods: tuple[PodKind, ...]
+    policies: tuple[dict[str, Any], ...] = ()
+    """Each is the spec of a FairnessPolicy and its name, as `policyfile` reads it."""
+    ends: Moment = 0.0
     expect: Expect | None = None
 
 
@@ -129,6 +134,10 @@ def read(path: Path) -> ClusterFile:
     file = load(path, ClusterFile, "the cluster file")
     for sentence in _faults(file):
         raise FileError(f"{path}: {sentence}")
+    try:
+        read_policies(file.policies)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None
     return file
 
 

@@ -1,44 +1,88 @@
-"""Plays a cluster file's workload: pods arrive, are scheduled one by one, run, and leave, on a clock of its own.
+"""Plays a cluster file's workload: pods arrive, wait for their turn, are scheduled, run, and leave, on a clock of its own.
 
-A pod that found no node is tried again whenever another leaves, and one that Bind refused after the scheduler's
-backoff; as in kube-scheduler, in the order of arrival. The play is over when every pod has been bound, or can't be.
+At each moment the planner and the scheduler go on until neither has anything left to do. A pod that Bind refused is
+tried again after the scheduler's backoff, one that is evicted leaves after its grace and is created again, as by its
+controller. The play is over at the file's end, or when every pod has been bound or can't be.
 """
 
 import heapq
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from typing import Protocol
 
 from extender import duration
 from extender.cluster.snapshot import Snapshot
-from extender.simulate.cluster import EmbeddedCluster, Json
+from extender.decide.waits import Reason, Wait
+from extender.simulate.admission import RefusedError
+from extender.simulate.clock import Clock
+from extender.simulate.cluster import EmbeddedCluster, Json, is_gated, nomination
 from extender.simulate.clusterfile import ClusterFile, Intruder, PodKind, numbered
 from extender.simulate.scheduler import NAME, Bound, Scheduler, Unschedulable, Vetoed, lacking
-from extender.simulate.story import Step, What, asks_text, cards_text, why_chosen, why_waiting
-from extender.wire.marks import GPU_MEMORY
+from extender.simulate.story import (
+    Step,
+    What,
+    asks_text,
+    cards_text,
+    why_chosen,
+    why_in_line,
+    why_unschedulable,
+)
+from extender.wire.marks import EVICTED, GPU_MEMORY
 from extender.wire.quantity import milli
+from extender.wire.shares import Shares
 
-_BACKOFF = 1.0
+BACKOFF = 1.0
+GRACE = 30.0
+STEP = 5.0
+"""Seconds after which the planner hears that time has passed, while somebody waits."""
+PATIENCE = 300.0
+"""Seconds that the planner gets for those who wait, once nothing else is to come."""
+
+
+class Planning(Protocol):
+    """The door Wait, as the play drives it."""
+
+    async def settle(self) -> None:
+        """Plan for the moment that it is, until all that was decided is carried out."""
+
+    def explain(self, uid: str) -> Wait:
+        """Why a waiting pod waits."""
+
+    def shares(self) -> Shares:
+        """Who has what now."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A pod of the file. `told` is set once it was shown as waiting."""
+    """A pod of the file, and its object while there is one.
+
+    `told`: it was shown as waiting, for this reason. `offered` is the node on which it was last tried as nominated,
+    `seated` the step that last bound it.
+    """
 
     kind: PodKind
     name: str
     intruder: Intruder | None
     pod: Json | None = None
-    told: bool = False
+    since: float = 0.0
+    told: Reason | None = None
+    gated: bool = False
+    nominated: str | None = None
+    offered: str | None = None
+    seated: Step | None = None
+    evicted: bool = False
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind.tenant, self.name
 
-@dataclass(frozen=True, slots=True)
-class _Leaving:
-    """The end of a pod's run: the step that seated it, and how long it ran."""
-
-    seated: Step
-    ran: float
+    @property
+    def asks(self) -> str:
+        return asks_text(self.kind.asks, self.kind.gpu_memory)
 
 
 class Player:
@@ -49,41 +93,59 @@ class Player:
         file: ClusterFile,
         cluster: EmbeddedCluster,
         scheduler: Scheduler,
+        planning: Planning,
         snapshot: Callable[[], Snapshot],
         show: Callable[[Step], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         self.file = file
         self.bound: Counter[str] = Counter()
         self.vetoed: list[Step] = []
+        self.evicted: list[Step] = []
         self._cluster = cluster
         self._scheduler = scheduler
+        self._planning = planning
         self._snapshot = snapshot
         self._show = show
-        self._now = 0.0
-        self._events: list[tuple[float, int, _Entry | _Leaving]] = []
+        self._clock = clock
+        self._events: list[tuple[float, int, Callable[[], Awaitable[None]]]] = []
         self._order = count()
         self._unbound: dict[tuple[str, str], _Entry] = {}
+        self._by_uid: dict[str, _Entry] = {}
+        self._ready: deque[_Entry] = deque()
+        self._leaving: deque[_Entry] = deque()
+        cluster.follow(self._changed)
         for kind in sorted(file.pods, key=lambda kind: kind.at):
             intruder = kind.intruder
             for name in numbered(kind.name, kind.count):
                 entry = self._unbound[kind.tenant, name] = _Entry(kind, name, intruder)
-                self._push(kind.at, entry)
+                self._at(kind.at, partial(self._arrive, entry))
                 intruder = None
 
     async def play(self) -> None:
-        """Until every pod is bound, or no event is left that could help.
+        """To the file's end, or until every pod is bound, or nothing comes any more that could help.
 
         Raises
         ------
         PlayError
             A verb did not answer as the protocol says.
         """
-        while self._events and self._unbound:
-            self._now, _, event = heapq.heappop(self._events)
-            if isinstance(event, _Leaving):
-                await self._leave(event)
-            elif (event.kind.tenant, event.name) in self._unbound:
-                await self._try(event)
+        ends = self.file.ends or math.inf
+        heard = 0.0
+        while self._unbound or ends < math.inf:
+            at = self._events[0][0] if self._events else math.inf
+            waits = self._unbound and (self._events or self._clock() < heard + PATIENCE)
+            moment = min(at, self._clock() + STEP if waits else math.inf)
+            if moment > ends or moment == math.inf:
+                break
+            self._clock.advance(moment)
+            if at <= moment:
+                heard = moment
+                await heapq.heappop(self._events)[2]()
+            await self._settle()
+        if ends < math.inf:
+            self._clock.advance(ends)
+            await self._settle()
 
     @property
     def waiting(self) -> list[tuple[str, str]]:
@@ -93,50 +155,108 @@ class Player:
     def unexpected(self) -> str:
         """A sentence on what went otherwise than the file expects; empty when nothing did."""
         expect = self.file.expect
-        bound, vetoed = sum(self.bound.values()), len(self.vetoed)
-        if expect is None or (expect.bound, expect.vetoed) == (bound, vetoed):
+        found = sum(self.bound.values()), len(self.vetoed), len(self.evicted)
+        if expect is None or (expect.bound, expect.vetoed, expect.evicted) == found:
             return ""
         return (
-            f"The play did not go as its file expects: {bound} pods were bound and {vetoed} vetoed at Bind, "
-            f"and expect says {expect.bound} and {expect.vetoed}."
+            f"The play did not go as its file expects: {found[0]} pods were bound, {found[1]} vetoed at Bind and "
+            f"{found[2]} evicted, and expect says {expect.bound}, {expect.vetoed} and {expect.evicted}."
         )
 
-    def _push(self, at: float, event: _Entry | _Leaving) -> None:
-        heapq.heappush(self._events, (at, next(self._order), event))
+    # time
+
+    def _at(self, at: float, happens: Callable[[], Awaitable[None]]) -> None:
+        heapq.heappush(self._events, (at, next(self._order), happens))
+
+    async def _settle(self) -> None:
+        """Until neither the planner nor the scheduler has anything to do at this moment."""
+        while True:
+            await self._planning.settle()
+            if self._leaving:
+                await self._tell_eviction(self._leaving.popleft())
+            elif self._ready:
+                await self._try(self._ready.popleft())
+            else:
+                break
+        for entry in list(self._unbound.values()):
+            await self._tell_wait(entry)
+
+    # what is seen of the cluster
+
+    def _changed(self, pod: Json) -> None:
+        entry = self._by_uid.get(pod["metadata"]["uid"])
+        if entry is None:
+            return
+        had, entry.gated, entry.nominated = (entry.gated, entry.nominated), is_gated(pod), nomination(pod)
+        if "deletionTimestamp" in pod["metadata"]:
+            if not entry.evicted:
+                entry.evicted = True
+                self._leaving.append(entry)
+        elif (
+            "nodeName" not in pod["spec"]
+            and not entry.gated
+            and (entry.nominated or had[0])
+            and had != (False, entry.nominated)
+        ):
+            self._ready.append(entry)
+
+    # what happens
+
+    async def _arrive(self, entry: _Entry) -> None:
+        kind = entry.kind
+        declared = {GPU_MEMORY: str(kind.gpu_memory)} if kind.gpu_memory else {}
+        entry.since, entry.told, entry.offered, entry.evicted = self._clock(), None, None, False
+        try:
+            pod = self._cluster.create(kind.tenant, entry.name, kind.asks, declared, NAME)
+        except RefusedError as error:
+            del self._unbound[entry.key]
+            await self._show(self._step(What.REFUSED, entry, "-", f"refused at create: {error}"))
+            return
+        entry.pod, entry.gated, entry.nominated = pod, is_gated(pod), nomination(pod)
+        self._by_uid[pod["metadata"]["uid"]] = entry
+        if not entry.gated:
+            self._ready.append(entry)
 
     async def _try(self, entry: _Entry) -> None:
-        kind = entry.kind
-        asks = asks_text(kind.asks, kind.gpu_memory)
-        if entry.pod is None:
-            declared = {GPU_MEMORY: str(kind.gpu_memory)} if kind.gpu_memory else {}
-            entry.pod = self._cluster.create(kind.tenant, entry.name, kind.asks, declared, NAME)
+        """One cycle of the scheduler for the pod."""
+        if entry.pod is None or entry.key not in self._unbound:
+            return
 
         async def before_bind(node: str) -> None:
             intruder, entry.intruder = entry.intruder, None
             if intruder is not None:
                 await self._intrude(intruder, node)
 
-        at, told = self._now, (kind.tenant, entry.name, asks)
+        if entry.told is not None and entry.nominated not in (None, entry.offered):
+            how = "its gate is lifted" if entry.offered is None else "it is nominated for this node instead"
+            why = f"its turn after {duration.text(self._clock() - entry.since)}: {how}"
+            await self._show(self._step(What.RELEASED, entry, entry.nominated or "", why))
+        entry.offered = entry.nominated
         match await self._scheduler.schedule(entry.pod, before_bind):
             case Bound(node) as bound:
                 book = self._snapshot()
                 seat = book.seats.get(entry.pod["metadata"]["uid"])
-                waited = f"after waiting {duration.text(at - kind.at)}: " if at > kind.at else ""
-                why = waited + why_chosen(bound, seat, book)
-                step = Step(at, What.BOUND, *told, node, cards_text(seat), why)
-                self.bound[kind.tenant] += 1
-                del self._unbound[kind.tenant, entry.name]
-                self._push(at + kind.runs, _Leaving(step, kind.runs))
+                why = why_chosen(bound, seat, book, self._planning.shares(), entry.kind.tenant)
+                step = self._step(What.BOUND, entry, node, why, cards_text(seat))
+                entry.seated = step
+                self.bound[entry.kind.tenant] += 1
+                del self._unbound[entry.key]
+                self._at(self._clock() + entry.kind.runs, partial(self._end, entry, entry.pod))
             case Unschedulable() as refused:
-                if entry.told:
+                if entry.told is not None:
                     return
-                entry.told = True
-                step = Step(at, What.WAITS, *told, "-", "", why_waiting(refused))
+                entry.told = Reason.ROOM
+                step = self._step(What.WAITS, entry, "-", why_unschedulable(refused))
             case Vetoed(node, reason):
-                step = Step(at, What.VETOED, *told, node, "", f"vetoed at Bind: {reason}")
+                step = self._step(What.VETOED, entry, node, f"vetoed at Bind: {reason}")
+                entry.told = Reason.SCHEDULER
                 self.vetoed.append(step)
-                self._push(at + _BACKOFF, entry)
+                self._at(self._clock() + BACKOFF, partial(self._again, entry, entry.pod))
         await self._show(step)
+
+    async def _again(self, entry: _Entry, pod: Json) -> None:
+        if entry.pod is pod:
+            self._ready.append(entry)
 
     async def _intrude(self, intruder: Intruder, node: str) -> None:
         """Let another scheduler, which counts only what is bound, put its pod on `node` now, if it has room."""
@@ -147,7 +267,7 @@ class Player:
         uid = self._cluster.create(namespace, name, intruder.asks, {}, "another-scheduler")["metadata"]["uid"]
         await self._cluster.bind(namespace=namespace, name=name, uid=uid, node=node, annotations={})
         step = Step(
-            self._now,
+            self._clock(),
             What.PAST_US,
             namespace,
             name,
@@ -156,14 +276,52 @@ class Player:
             cards_text(self._snapshot().seats.get(uid)),
             "another scheduler binds it here, past kvitej",
         )
-        self._push(self._now + intruder.runs, _Leaving(step, intruder.runs))
+        self._at(self._clock() + intruder.runs, partial(self._leave, step, intruder.runs))
         await self._show(step)
 
-    async def _leave(self, leaving: _Leaving) -> None:
-        seated = leaving.seated
+    async def _end(self, entry: _Entry, pod: Json) -> None:
+        """The pod has done its work, unless it was evicted before."""
+        if entry.pod is pod and entry.seated is not None and not entry.evicted:
+            entry.pod = None
+            await self._leave(entry.seated, entry.kind.runs)
+
+    async def _leave(self, seated: Step, ran: float) -> None:
         self._cluster.delete(seated.tenant, seated.pod)
-        why = f"has run for {duration.text(leaving.ran)} and leaves"
-        await self._show(replace(seated, at=self._now, what=What.ENDED, why=why))
-        for entry in self._unbound.values():
-            if entry.pod is not None:
-                self._push(self._now, entry)
+        why = f"has run for {duration.text(ran)} and leaves"
+        await self._show(replace(seated, at=self._clock(), what=What.ENDED, why=why))
+        # Those that nobody plans are the scheduler's, which tries them again when another pod leaves.
+        self._ready += [
+            entry for entry in self._unbound.values() if entry.pod and not entry.gated and not entry.nominated
+        ]
+
+    # evictions and waits
+
+    async def _tell_eviction(self, entry: _Entry) -> None:
+        assert entry.pod is not None
+        assert entry.seated is not None
+        reason = entry.pod["metadata"]["annotations"][EVICTED]
+        step = replace(entry.seated, at=self._clock(), what=What.EVICTED, why=f"evicted {reason}")
+        self.evicted.append(step)
+        self._at(self._clock() + GRACE, partial(self._is_replaced, entry))
+        await self._show(step)
+
+    async def _is_replaced(self, entry: _Entry) -> None:
+        """An evicted pod's grace is over: it leaves, and its controller creates it again."""
+        self._cluster.delete(*entry.key)
+        entry.pod = None
+        await self._settle()
+        self._unbound[entry.key] = entry
+        await self._arrive(entry)
+
+    async def _tell_wait(self, entry: _Entry) -> None:
+        """Show that a gated pod waits, and again once a seat is being emptied for it."""
+        if entry.pod is None or not entry.gated:
+            return
+        wait = self._planning.explain(entry.pod["metadata"]["uid"])
+        if entry.told is None or (wait.reason is Reason.VICTIMS and entry.told is not Reason.VICTIMS):
+            entry.told = wait.reason
+            again = "created again after its eviction: " if entry.seated and not wait.node else ""
+            await self._show(self._step(What.WAITS, entry, wait.node or "-", again + why_in_line(wait)))
+
+    def _step(self, what: What, entry: _Entry, node: str, why: str, cards: str = "") -> Step:
+        return Step(self._clock(), what, entry.kind.tenant, entry.name, entry.asks, node, cards, why)

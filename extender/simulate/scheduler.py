@@ -1,7 +1,7 @@
 """Stands in for kube-scheduler: one scheduling cycle for one pod, over the HTTP verbs that the real one calls.
 
 As there, the in-tree part goes first and by its own count, an extender is asked only about the nodes that pass, and
-graded only when two or more are left; a score counts weight x 10. In-tree scores are left out: at the shipped weight
+graded only when two or more are left; a score counts weight x 10. A nominated node is tried alone before all others. In-tree scores are left out: at the shipped weight
 they decide only between nodes that kvitej finds equal, and here the name does.
 """
 
@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from extender.schedulerconfig import WEIGHT
-from extender.simulate.cluster import EmbeddedCluster, Json, asks_of
+from extender.simulate.cluster import EmbeddedCluster, Json, asks_of, nomination
 
 NAME = "fair-quota"
 """The profile's name, which the pods carry as their schedulerName."""
@@ -48,11 +48,15 @@ class PlayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`asked`: nodes that passed in-tree; `totals`: score by node that Filter kept, empty when it kept one."""
+    """`asked`: nodes that passed in-tree; `totals`: score by node that Filter kept, empty when it kept one.
+
+    `nominated`: it went where its nomination said, and no other node was asked about.
+    """
 
     node: str
     asked: int
     totals: Mapping[str, int]
+    nominated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +93,22 @@ class Scheduler:
         PlayError
             The extender failed, where the real scheduler would end the cycle with SchedulerError.
         """
+        nominated = nomination(pod)
         room = self._cluster.room()
         missing = {node: lacking(asks_of(pod), left) for node, left in room.items()}
         asked = [node for node, resources in missing.items() if not resources]
         in_tree = Counter(f"Insufficient {name}" for resources in missing.values() for name in resources)
+        if nominated in asked and await self._keeps(pod, nominated):
+            return await self._bind(pod, Bound(nominated, 1, {}, True), before_bind)
         if not asked:
+            self._cluster.unschedulable(pod)
             return Unschedulable(len(room), in_tree, {})
         answer = await self._post("/filter", _args(pod, asked), _FilterResult)
         if answer.error:
             raise PlayError(f"/filter failed: {answer.error}")
         kept = answer.node_names or []
         if not kept:
+            self._cluster.unschedulable(pod)
             reasons = {**(answer.failed_nodes or {}), **(answer.failed_and_unresolvable_nodes or {})}
             return Unschedulable(len(room), in_tree, Counter(reasons.values()))
         totals: dict[str, int] = {}
@@ -109,16 +118,25 @@ class Scheduler:
                 if grade.host in totals:
                     totals[grade.host] += grade.score * WEIGHT * _POINT
         node = min(kept, key=lambda name: (-totals.get(name, 0), name))
-        await before_bind(node)
+        return await self._bind(pod, Bound(node, len(asked), totals), before_bind)
+
+    async def _keeps(self, pod: Json, node: str) -> bool:
+        answer = await self._post("/filter", _args(pod, [node]), _FilterResult)
+        return not answer.error and node in (answer.node_names or ())
+
+    async def _bind(
+        self, pod: Json, chosen: Bound, before_bind: Callable[[str], Awaitable[None]]
+    ) -> Bound | Vetoed:
+        await before_bind(chosen.node)
         metadata = pod["metadata"]
         binding = {
             "PodName": metadata["name"],
             "PodNamespace": metadata["namespace"],
             "PodUID": metadata["uid"],
-            "Node": node,
+            "Node": chosen.node,
         }
         bound = await self._post("/bind", binding, _BindingResult)
-        return Vetoed(node, bound.error) if bound.error else Bound(node, len(asked), totals)
+        return Vetoed(chosen.node, bound.error) if bound.error else chosen
 
     async def _post(self, verb: str, body: Json, kind: type[_Answer]) -> _Answer:
         try:

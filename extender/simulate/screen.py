@@ -12,18 +12,23 @@ from extender.cluster.snapshot import Snapshot
 from extender.simulate.clusterfile import ClusterFile, numbered
 from extender.simulate.player import Player
 from extender.simulate.story import Step, What, asks_text
+from extender.sharetable import table_of
+from extender.wire.shares import Shares
 
 PIPED_WIDTH = 400
 """Columns when the output goes to a file or a pipe: enough for every step to stay on one line."""
 
 _STYLES = {
-    What.BOUND: "",
     What.WAITS: "yellow",
+    What.RELEASED: "cyan",
+    What.BOUND: "green",
     What.VETOED: "bold red",
+    What.REFUSED: "red",
+    What.EVICTED: "bold yellow",
     What.PAST_US: "magenta",
     What.ENDED: "dim",
 }
-_HEADS = ("time", "tenant", "pod", "asks for", "node", "cards", "why")
+_HEADS = ("time", "what", "tenant", "pod", "asks for", "node", "cards", "why")
 _GAP = 2
 _LEAST = 50
 """With fewer columns than this left for it, the why goes to a line of its own."""
@@ -34,13 +39,16 @@ class Screen:
 
     def __init__(self, console: Console, file: ClusterFile) -> None:
         self._console = console
-        rows = [_HEADS[:-1]]
+        rows = [_HEADS[:-1], *(("", what.value, "", "", "", "", "") for what in What)]
         for kind in file.pods:
             asks = asks_text(kind.asks, kind.gpu_memory)
-            rows += [("0:00:00", kind.tenant, name, asks, "", "") for name in numbered(kind.name, kind.count)]
+            rows += [
+                ("0:00:00", "", kind.tenant, name, asks, "", "") for name in numbered(kind.name, kind.count)
+            ]
             if kind.intruder is not None:
                 rows.append(
                     (
+                        "",
                         "",
                         kind.intruder.namespace,
                         kind.intruder.name,
@@ -50,7 +58,7 @@ class Screen:
                     )
                 )
         rows += [
-            ("", "", "", "", name, "0-3,5-7")
+            ("", "", "", "", "", name, "0-3,5-7")
             for kind in file.nodes
             for name in numbered(kind.name, kind.count)
         ]
@@ -61,11 +69,28 @@ class Screen:
         self._line(_HEADS, "bold")
 
     def step(self, step: Step) -> None:
-        cells = (_clock(step.at), step.tenant, step.pod, step.asks, step.node, step.cards, step.why)
+        cells = (
+            _clock(step.at),
+            step.what.value,
+            step.tenant,
+            step.pod,
+            step.asks,
+            step.node,
+            step.cards,
+            step.why,
+        )
         self._line(cells, _STYLES[step.what])
 
-    def summary(self, player: Player, book: Snapshot) -> None:
-        """Per tenant: pods bound in the whole play, GPU units held now, pods still waiting; then each veto."""
+    def summary(self, player: Player, book: Snapshot, shares: Shares) -> None:
+        """The shares of all tenants, or without policies what each tenant has; then each veto."""
+        self._console.print()
+        self._console.print(table_of(shares) if shares.pools else self._holdings(player, book))
+        self._console.print()
+        for step in player.vetoed:
+            self.say(f"1 {step.why.replace(':', f': {step.tenant}/{step.pod}:', 1)}", "bold red")
+
+    def _holdings(self, player: Player, book: Snapshot) -> Table:
+        """Per tenant: pods bound in the whole play, GPU units held now, pods still waiting."""
         held: defaultdict[str, float] = defaultdict(float)
         for seat in book.seats.values():
             held[seat.namespace] += units(seat.request, book.inventories[seat.node])
@@ -77,11 +102,7 @@ class Screen:
         for tenant in (*player.file.tenants, *sorted(held.keys() - set(player.file.tenants))):
             bound = str(player.bound[tenant]) if tenant in player.file.tenants else "past kvitej"
             table.add_row(tenant, bound, f"{held[tenant]:.2f}", str(waiting.count(tenant)))
-        self._console.print()
-        self._console.print(table)
-        self._console.print()
-        for step in player.vetoed:
-            self.say(f"1 {step.why.replace(':', f': {step.tenant}/{step.pod}:', 1)}", "bold red")
+        return table
 
     def say(self, sentence: str, style: str = "") -> None:
         self._console.print(Text(sentence, style))

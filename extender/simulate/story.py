@@ -8,14 +8,20 @@ from extender.cluster.inventory import Mode
 from extender.cluster.request import GPU, SHARED, VENDOR
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
+from extender.decide.waits import Wait
+from extender.sharetable import amount
 from extender.simulate.scheduler import Bound, Unschedulable
 from extender.wire.objects import Quantity
+from extender.wire.shares import Shares
 
 
 class What(Enum):
-    BOUND = "bound"
     WAITS = "waits"
+    RELEASED = "released"
+    BOUND = "bound"
     VETOED = "vetoed"
+    REFUSED = "refused"
+    EVICTED = "evicted"
     PAST_US = "past kvitej"
     ENDED = "ended"
 
@@ -49,19 +55,32 @@ def cards_text(seat: Seat | None) -> str:
     return ",".join(_ranges(sorted({*seat.cards.whole, *seat.cards.shared}))) or "MIG"
 
 
-def why_chosen(bound: Bound, seat: Seat | None, book: Snapshot) -> str:
-    """How the node was found, and what the pod leaves of it."""
-    if bound.totals:
+def why_chosen(bound: Bound, seat: Seat | None, book: Snapshot, shares: Shares, tenant: str) -> str:
+    """How the node was found, what the pod leaves of it, and what its tenant has now."""
+    if bound.nominated:
+        found = "as nominated"
+    elif bound.totals:
         found = f"best of {len(bound.totals)} that fit, before {_runner_up(bound)}"
     elif bound.asked == 1:
         found = "the only node with room"
     else:
         found = f"the only one of {bound.asked} that kvitej kept"
     left = "" if seat is None else ", ".join(_left(seat, book))
-    return f"{found}; leaves {left}" if left else found
+    return "; ".join((found, *([f"leaves {left}"] if left else ()), *_holds(shares, tenant)))
 
 
-def why_waiting(refused: Unschedulable) -> str:
+def _holds(shares: Shares, tenant: str) -> Iterator[str]:
+    for row in (row for pool in shares.pools for row in pool.tenants if row.name == tenant):
+        borrowed = f", {amount(row.borrowed)} of them above its minimum" if row.borrowed > 0 else ""
+        yield f"{tenant} has {amount(row.in_use)} GPUs{borrowed}"
+
+
+def why_in_line(wait: Wait) -> str:
+    """Its place in line and what it waits for; `kvitej explain` also says who is ahead and why."""
+    return " ".join(wait.sentences if len(wait.sentences) < 2 else (wait.sentences[0], wait.sentences[-1]))
+
+
+def why_unschedulable(refused: Unschedulable) -> str:
     """The reasons, each with the number of nodes that gave it."""
     reasons = [f"{count} {reason} (kvitej)" for reason, count in refused.extender.items()]
     reasons += [f"{count} {reason}" for reason, count in refused.in_tree.items()]

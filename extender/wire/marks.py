@@ -7,6 +7,9 @@ GATE = "kvitej.io/turn"
 PREEMPTIBLE = "kvitej.io/preemptible"
 """The label of a pod or a PriorityClass; "true" makes a pod preemptible in a tenant that is not."""
 
+EVICTED = "kvitej.io/evicted"
+"""The annotation that tells a victim who evicted it, why, and for what."""
+
 GPU_MEMORY = "kvitej.io/gpu-memory"
 TOPOLOGY = "kvitej.io/topology"
 MIN_BANDWIDTH = "kvitej.io/min-bandwidth"

@@ -217,3 +217,71 @@ async def test_what_fits_no_node_is_refused_at_once(cluster: ControlPlane, api: 
         big = pod("big", namespace="training", scheduler="fair-quota", requests={"nvidia.com/gpu": 9})
         with pytest.raises(ApiError, match="no node of the pool would hold it even when empty"):
             await api.post("/api/v1/namespaces/training/pods", big)
+
+
+async def test_an_edited_policy_and_a_lost_node_are_followed(cluster: ControlPlane, api: Api) -> None:
+    """Research may have more at once when its maximum is raised; a lost node counts no more, nor do its pods."""
+    async with serving(cluster, api) as kvitej:
+        await create(api, "research", 60)
+        assert (await settled(api, 32))["research"] == 32, "25 % of 128 GPUs"
+        wider = [{**tenant, "maxShare": 40} if tenant["name"] == "research" else tenant for tenant in TENANTS]
+        await api.apply(policy("myfair-cluster", wider))
+        assert (await settled(api, 51))["research"] == 51, "40 % of 128 GPUs"
+        lost = next(each["spec"]["nodeName"] for each in await all_pods(api) if each["spec"].get("nodeName"))
+        await api.delete(f"/api/v1/nodes/{lost}")
+
+        async def moved() -> bool:
+            there = [each for each in await all_pods(api) if each["spec"].get("nodeName") not in (None, lost)]
+            return len(there) == 48
+
+        await wait_until(moved, 30, "40 % of the 120 GPUs that are left", interval=0.5)
+        await asyncio.sleep(2)
+        assert await moved(), "and no more"
+        await wait_until(
+            lambda: kvitej.metric("kvitej_tenant_gpus_in_use", tenant="research") == 48,
+            10,
+            "the exporter agrees",
+        )
+
+
+async def test_decayed_use_is_in_the_status_and_outlives_a_kill(cluster: ControlPlane, api: Api) -> None:
+    """Status is written on stop; after a restart decayed use goes on from there."""
+
+    async def status() -> Object:
+        path = "/apis/kvitej.io/v1alpha1/fairnesspolicies/myfair-cluster"
+        return dict((await api.get(path)).get("status") or {})
+
+    async with serving(cluster, api) as first:
+        await create(api, "training", 76)
+        await settled(api, 76)
+        await asyncio.sleep(5)
+        first.stop()
+        kept = await status()
+    (training,) = [tenant for tenant in kept["tenants"] if tenant["name"] == "training"]
+    # 76 GPUs for some seconds, with a half-life of a day: 76 * (1 - 0.5 ** (5 / 86400)) = 0.003.
+    assert 0.001 < training["decayedUse"] < 0.1
+    assert training["inUse"] == 76
+    async with serving(cluster, api) as second:
+        await wait_until(
+            lambda: second.metric("kvitej_tenant_gpus_decayed", tenant="training") >= training["decayedUse"],
+            10,
+            "decayed use goes on",
+        )
+        assert second.metric("kvitej_tenant_gpus_in_use", tenant="training") == 76
+
+
+async def test_after_a_burst_each_tenants_score_is_one(cluster: ControlPlane, api: Api) -> None:
+    async with serving(cluster, api) as kvitej:
+        await create(api, "training", 90)
+        await settled(api, 76)
+        await asyncio.gather(create(api, "inference", 80), create(api, "research", 40))
+
+        def fair() -> bool:
+            return all(
+                kvitej.metric("kvitej_tenant_fairness_score", tenant=str(tenant["name"])) == 1.0
+                for tenant in TENANTS
+            )
+
+        await wait_until(fair, 90, "every tenant's fairness score is 1", interval=0.5)
+        assert kvitej.metric("kvitej_evictions_total", tenant="inference") == 0
+        assert kvitej.metric("kvitej_evictions_total", tenant="training") > 0

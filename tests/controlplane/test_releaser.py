@@ -12,9 +12,9 @@ import pytest
 
 from extender.kube import reflector
 from extender.kube.client import Client, connect
-from extender.kube.releaser import EVICTED, Releaser, Result
+from extender.kube.releaser import Releaser, Result
 from extender.kube.surroundings import Part, Surroundings
-from extender.wire.marks import GATE
+from extender.wire.marks import EVICTED, GATE
 from tests.controlplane.api import STRATEGIC_MERGE_PATCH, Api, ApiError, Object, node, pod, wait_until
 from tests.controlplane.burst import bind_by_hand, clear, node_of, wait_bound
 from tests.controlplane.extender import grant

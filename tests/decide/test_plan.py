@@ -441,6 +441,16 @@ def test_a_tenant_below_its_entitlement_gets_back_what_others_borrow_and_nobody_
     assert "b99" not in world.sitting()
 
 
+def test_a_pod_that_nobody_can_help_does_not_keep_its_tenant_from_getting_back_what_others_borrow() -> None:
+    world = World([OPEN], nodes=["n0"], reclaim=of_others)
+    world.put(*jobs("b", 8))
+    world.put(Job("pinned", "a", 1, spec=(("nodeSelector", {"there": "is-none"}),)))
+    world.run()
+    world.wait(5)
+    said = world.put(Job("a0", "a", 2, born=20))
+    assert any(isinstance(each, Evict) for each in said), "a shape that is new is asked for at once"
+
+
 def test_a_victim_that_stays_ends_the_claim_and_its_nomination() -> None:
     world = World([OPEN], nodes=["n0"], reclaim=of_others)
     world.put(*jobs("b", 8))
@@ -477,7 +487,7 @@ def test_a_wait_is_explained_with_who_is_ahead_and_why() -> None:
     assert wait.sentences == (
         "It is number 2 of tenant a in line.",
         "3 pods of tenant b are ahead of it: it has 0 of the 1 GPUs that it is entitled to.",
-        "1 pod of tenant a of higher priority or age are ahead of it.",
+        "1 pod of tenant a of higher priority or age is ahead of it.",
         "It waits for room: no node that it may use has 1 nvidia.com/gpu free now.",
     )
     with pytest.raises(KeyError):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from extender.kube.client import Client
-from extender.kube.releaser import EVICTED, Releaser, Result, Written
-from extender.wire.marks import GATE
+from extender.kube.releaser import Releaser, Result, Written
+from extender.wire.marks import EVICTED, GATE
 from tests.fakes.apiserver import FakeApiServer
 
 GATED = {"schedulingGates": [{"name": "other.io/gate"}, {"name": GATE}]}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.events import BindResult, Event, NodeSeen, Outcome, PodGone, PodSeen
+from extender.simulate.clock import Clock
 from extender.simulate.cluster import EmbeddedCluster
 
 
@@ -17,7 +18,7 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def cluster(events: list[Event]) -> EmbeddedCluster:
-    made = EmbeddedCluster(events.append)
+    made = EmbeddedCluster(events.append, Clock())
     made.add_node("a", {"kind": "x"}, {"cpu": 8, "nvidia.com/gpu": 2})
     return made
 

@@ -63,8 +63,8 @@ def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "nodes is missing; the cluster file has the keys nodes, tenants, pods, expect."),
-        ("[]", "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, expect."),
+        ("", "nodes is missing; the cluster file has the keys nodes, tenants, pods, policies, ends, expect."),
+        ("[]", "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, policies, ends, expect."),
         (small(podz=[]), "podz is not a known key; the cluster file has the keys nodes, "),
         (small(nodes={"n": 1}), "nodes is {'n': 1}; allowed is a list."),
         (small(nodes=["n"]), "nodes[0] is 'n'; allowed is a mapping with the keys name, allocatable, "),
@@ -106,7 +106,7 @@ def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
             small(nodes=[{"name": "n-1", "allocatable": {}}, {"name": "n", "count": 2, "allocatable": {}}]),
             "nodes[1].name gives a second node n-1; each needs a name of its own.",
         ),
-        (small(expect={"bound": 1}), "expect.vetoed is missing; expect has the keys bound, vetoed."),
+        (small(expect={"bound": 1}), "expect.vetoed is missing; expect has the keys bound, vetoed, evicted."),
         ("nodes: []\nnodes: []", "line 2: the key 'nodes' is given twice."),
     ],
 )

@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from extender.cluster.events import Event
 from extender.schedulerconfig import WEIGHT
+from extender.simulate.clock import Clock
 from extender.simulate.cluster import EmbeddedCluster
 from extender.simulate.scheduler import Bound, PlayError, Scheduler, Unschedulable, Vetoed
 
@@ -37,7 +38,7 @@ class Extender:
 
 def cluster(*nodes: str) -> EmbeddedCluster:
     events: list[Event] = []
-    made = EmbeddedCluster(events.append)
+    made = EmbeddedCluster(events.append, Clock())
     for name in nodes:
         made.add_node(name, {}, {"cpu": 8, "memory": "8Gi", "nvidia.com/gpu": 2 if name != "cpu" else 0})
     return made
