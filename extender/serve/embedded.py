@@ -109,12 +109,7 @@ async def embedded(
         clock=clock,
         wall=clock.wall,
     )
-    reviews = WebhookDoor(
-        admission(config, wait, wait.labels_of, wait.preemptible_classes, wait.never_fits),
-        wait.depths,
-        metrics,
-        clock,
-    )
+    reviews = WebhookDoor(admission(config, wait, wait.labels_of, wait.preemptible_classes, wait.never_fits), wait.depths, metrics, clock)
     cluster.admission = Admission(reviews.mutate, reviews.validate)
     for kind in file.nodes:
         for name in numbered(kind.name, kind.count):

@@ -42,9 +42,7 @@ class Screen:
         rows = [_HEADS[:-1], *(("", what.value, "", "", "", "", "") for what in What)]
         for kind in file.pods:
             asks = asks_text(kind.asks, kind.gpu_memory)
-            rows += [
-                ("0:00:00", "", kind.tenant, name, asks, "", "") for name in numbered(kind.name, kind.count)
-            ]
+            rows += [("0:00:00", "", kind.tenant, name, asks, "", "") for name in numbered(kind.name, kind.count)]
             if kind.intruder is not None:
                 rows.append(
                     (
