@@ -35,7 +35,6 @@ class Greedy:
         self.pool = pool
         self.used = [0.0] * len(TENANTS)
         shapes = pool.load.shapes
-        self._of = np.zeros(len(shapes), np.int64)
         self._waiting: list[deque[Job]] = [deque() for _ in shapes]
         self._waits = np.zeros(len(shapes), np.bool_)
         self._cpu = np.array([shape.cpu_milli for shape in shapes])
