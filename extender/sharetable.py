@@ -14,6 +14,7 @@ from rich.text import Text
 from extender import asking
 from extender.wire.shares import PoolShares, Shares, TenantShares
 
+NOT_PREVENTED = "Not prevented: a pod without GPUs, of higher priority, may preempt GPU pods without asking kvitej."
 WATCH_SECONDS = 2.0
 PIPED_WIDTH = 200
 """Columns when the output goes to a file or a pipe: enough for all of the table."""
@@ -67,7 +68,7 @@ def table_of(shares: Shares) -> RenderableType:
     """For people; amounts are GPUs."""
     if not shares.pools:
         return Text(
-            "No FairnessPolicy applies: nobody is promised anything, and GPU pods are not put in line."
+            "No FairnessPolicy applies: nobody is promised anything; GPU pods take turns by priority, then age."
         )
     parts: list[RenderableType] = []
     for pool in shares.pools:
@@ -77,6 +78,7 @@ def table_of(shares: Shares) -> RenderableType:
         ]
     if shares.outside:
         parts.append(Text(f"{_pods(shares.outside)} under no policy."))
+    parts.append(Text(NOT_PREVENTED, "dim"))
     return Group(*parts)
 
 

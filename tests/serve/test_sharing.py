@@ -216,7 +216,7 @@ async def test_the_table_has_a_row_for_each_tenant(serving: Serving) -> None:
     lines = [line.split() for line in rest]
     assert code == 0
     assert title.strip() == "myfair-cluster: 16 of 16 GPUs in use, 17 pods wait"
-    assert [line[0] for line in lines] == ["tenant", "training", "inference", "research"]
+    assert [line[0] for line in lines[:4]] == ["tenant", "training", "inference", "research"]
     assert lines[1][1:4] == ["3.2", "9.6", "40"]
 
 

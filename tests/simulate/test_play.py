@@ -99,7 +99,7 @@ async def test_three_tenants_take_turns_and_get_their_shares() -> None:
         assert pool.tenants[1].in_use >= pool.tenants[1].min
         released = {(step.tenant, step.pod) for step in steps if step.what is What.RELEASED}
         waited = {(step.tenant, step.pod) for step in steps if step.what is What.WAITS}
-        assert ("training", "finetune-3") in released
+        assert ("research", "sweep-8") in released
         assert released <= waited | {("research", "evaluate")}, (
             "who is released late was shown to wait, or vetoed"
         )
