@@ -14,7 +14,9 @@ from rich.text import Text
 from extender import asking
 from extender.wire.shares import PoolShares, Shares, TenantShares
 
-NOT_PREVENTED = "Not prevented: a pod without GPUs, of higher priority, may preempt GPU pods without asking kvitej."
+NOT_PREVENTED = (
+    "Not prevented: a pod without GPUs, of higher priority, may preempt GPU pods without asking kvitej."
+)
 WATCH_SECONDS = 2.0
 PIPED_WIDTH = 200
 """Columns when the output goes to a file or a pipe: enough for all of the table."""

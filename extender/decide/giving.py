@@ -245,22 +245,17 @@ class Giver:
 
     def terms(self, ledger: Ledger, leaving: Collection[str], now: float) -> Terms:
         """Who may be asked back in the ledger's pool, as if those that are `leaving` had left."""
+        return self._terms(ledger, _over(ledger, leaving), leaving, now)
+
+    def _terms(
+        self, ledger: Ledger, over: Mapping[str, float], leaving: Collection[str], now: float
+    ) -> Terms:
         policy = ledger.policy
-        used = Counter(ledger.used())
-        for uid in leaving:
-            entry = ledger.entries.get(uid)
-            if entry is not None:
-                used[entry.tenant] -= entry.units
-        # Room that is free but does not fit who waits is of no use to him: shared out is what is in use.
-        entitled = ledger.entitlements_out_of(min(ledger.capacity, used.total()))
         pdbs = self.disruptions(leaving, now)
         spent = Counter(each.tenant for each in self._evictions.values() if each.policy == policy.name)
         return Terms(
             now,
-            {
-                tenant: (used[tenant] - entitled.get(tenant, 0.0)) / MICRO
-                for tenant in used.keys() | entitled.keys()
-            },
+            over,
             {tenant.name: tenant.min_runtime for tenant in policy.tenants if tenant.min_runtime},
             {
                 tenant.name: tenant.evictions_per_hour - spent[tenant.name]
@@ -295,8 +290,12 @@ class Giver:
 
         Where the policy only reports its reclaims, none is made.
         """
+        over = _over(ledger, leaving)
+        if over.get(tenant, 0.0) >= 0:
+            return None
         self.catch_up(ledger)
-        found = reclaim(snapshot, request, tenant, rows, self.lent, self.terms(ledger, leaving, now))
+        terms = self._terms(ledger, over, leaving, now)
+        found = reclaim(snapshot, request, tenant, rows, self.lent, terms)
         if isinstance(found, NoReclaim):
             return None
         victims = Victims(found.node, tuple(victim.uid for victim in found.victims), found.why)
@@ -315,6 +314,20 @@ class Giver:
             says = [self._says[uid] for uid in victims.uids]
             names = tuple(f"{each.namespace}/{each.name}" for each in says)
             self._notices.append(WouldEvict(policy, tenant, victims.node, names, victims.why))
+
+
+def _over(ledger: Ledger, leaving: Collection[str]) -> dict[str, float]:
+    """GPU units that each tenant has above its entitlement, as if those that are `leaving` had left."""
+    used = Counter(ledger.used())
+    for uid in leaving:
+        entry = ledger.entries.get(uid)
+        if entry is not None:
+            used[entry.tenant] -= entry.units
+    # Room that is free but does not fit who waits is of no use to him: shared out is what is in use.
+    entitled = ledger.entitlements_out_of(min(ledger.capacity, used.total()))
+    return {
+        tenant: (used[tenant] - entitled.get(tenant, 0.0)) / MICRO for tenant in used.keys() | entitled.keys()
+    }
 
 
 def _interval(text: str) -> float:
