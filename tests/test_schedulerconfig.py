@@ -67,7 +67,7 @@ def test_the_extender_binds_and_is_asked_about_all_nodes_by_name() -> None:
     ]
 
 
-FOLLOWED = ("fairnesspolicies", "namespaces", "priorityclasses", "poddisruptionbudgets")
+FOLLOWED = ("fairnesspolicies", "gpunodes", "namespaces", "priorityclasses", "poddisruptionbudgets")
 
 
 def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
@@ -102,9 +102,12 @@ def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
         "subjectaccessreviews": "authorization.k8s.io",
         "fairnesspolicies": "kvitej.io",
         "fairnesspolicies/status": "kvitej.io",
+        "gpunodes": "kvitej.io",
         "priorityclasses": "scheduling.k8s.io",
         "poddisruptionbudgets": "policy",
     }
+    (in_ours,) = objects["Role"]["rules"]
+    assert (in_ours["resources"], in_ours["verbs"]) == (["leases"], ["get", "list", "watch"])
     account = objects["ServiceAccount"]["metadata"]
     subjects = objects["ClusterRoleBinding"]["subjects"]
     assert {"kind": "ServiceAccount", **account} in subjects
@@ -136,8 +139,11 @@ def test_kustomize_applies_every_object_file() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     assert kustomization["resources"] == [
         "crd-fairnesspolicies.yaml",
+        "crd-gpunodes.yaml",
         "rbac.yaml",
         "admission-policy.yaml",
+        "agent-rbac.yaml",
+        "agent.yaml",
         "webhook.yaml",
     ]
     assert all((FOLDER / name).exists() for name in kustomization["resources"])

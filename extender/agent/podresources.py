@@ -8,7 +8,6 @@ The four messages are declared here, field by field with the kubelet's numbers, 
 runtime: generated code would be a hundred times this and tied to one version of that runtime.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -19,6 +18,8 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
+from extender.wire.gpunode import Allocatable, Held
+
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 LONGEST_ANSWER = 16 * 2**20
 """Bytes; what the kubelet's own clients allow. gRPC's default of 4 MiB is less than 10,000 devices may need."""
@@ -28,27 +29,6 @@ _ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 _RECONNECT_MS = 1000
 _EMPTY = b""
 _Call: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The devices of one resource that one container holds."""
-
-    namespace: str
-    pod: str
-    container: str
-    resource: str
-    """For instance nvidia.com/gpu."""
-    devices: tuple[str, ...]
-    """Ids of the device plugin: a card's or an instance's uuid, with `::N` behind it for a shared replica."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocatable:
-    """The healthy devices of one resource that the kubelet could give, held or not."""
-
-    resource: str
-    devices: tuple[str, ...]
 
 
 class KubeletError(ConnectionError):
@@ -91,7 +71,7 @@ class Kubelet:
     ) -> None:
         await self._channel.close()
 
-    async def held(self, prefix: str = "") -> tuple[Held, ...]:
+    async def held(self, prefix: str = "") -> list[Held]:
         """Who holds what, of the resources whose names begin with `prefix`.
 
         Kubelets before 1.34 tell of pods that have ended, too.
@@ -102,25 +82,25 @@ class Kubelet:
             There is no usable answer.
         """
         answer = await self._ask(self._list, _ListAnswer)
-        return tuple(
-            Held(pod.namespace, pod.name, container.name, each.resource_name, tuple(each.device_ids))
+        return [
+            Held(pod.namespace, pod.name, container.name, each.resource_name, list(each.device_ids))
             for pod in answer.pod_resources
             for container in pod.containers
             for each in container.devices
             if each.resource_name.startswith(prefix)
-        )
+        ]
 
-    async def allocatable(self, prefix: str = "") -> tuple[Allocatable, ...]:
+    async def allocatable(self, prefix: str = "") -> list[Allocatable]:
         """What could be held, of the resources whose names begin with `prefix`; raises as `held`.
 
         A resource comes several times where its devices are near to different NUMA nodes.
         """
         answer = await self._ask(self._allocatable, _AllocatableAnswer)
-        return tuple(
-            Allocatable(each.resource_name, tuple(each.device_ids))
+        return [
+            Allocatable(each.resource_name, list(each.device_ids))
             for each in answer.devices
             if each.resource_name.startswith(prefix)
-        )
+        ]
 
     async def _ask(self, call: _Call, kind: Any) -> Any:
         if not self._socket.exists():

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from extender.agent.podresources import LONGEST_ANSWER, Allocatable, Held, Kubelet, KubeletError
+from extender.agent.podresources import LONGEST_ANSWER, Kubelet, KubeletError
+from extender.wire.gpunode import Allocatable, Held
 from tests.agent.kubelet import GPU, FakeKubelet
 
 
@@ -21,27 +22,27 @@ async def test_each_container_and_what_it_holds(kubelet: FakeKubelet, socket: Pa
         ("research", "notebook", "jupyter"): ["MIG-c"],
     }
     async with Kubelet(socket) as asked:
-        assert await asked.held("nvidia.com/") == (
-            Held("training", "worker-0", "main", GPU, ("GPU-a", "GPU-b")),
-            Held("research", "notebook", "jupyter", GPU, ("MIG-c",)),
-        )
-        assert Held("training", "worker-0", "main", "rdma/hca", ("mlx5_0",)) in await asked.held()
+        assert await asked.held("nvidia.com/") == [
+            Held("training", "worker-0", "main", GPU, ["GPU-a", "GPU-b"]),
+            Held("research", "notebook", "jupyter", GPU, ["MIG-c"]),
+        ]
+        assert Held("training", "worker-0", "main", "rdma/hca", ["mlx5_0"]) in await asked.held()
 
 
 async def test_nobody_holds_anything(kubelet: FakeKubelet, socket: Path) -> None:
     async with Kubelet(socket) as asked:
-        assert await asked.held() == ()
-        assert await asked.allocatable() == ()
+        assert await asked.held() == []
+        assert await asked.allocatable() == []
 
 
 async def test_what_could_be_held(kubelet: FakeKubelet, socket: Path) -> None:
     kubelet.allocatable = ["GPU-a", "GPU-a::1"]
     async with Kubelet(socket) as asked:
-        assert await asked.allocatable("nvidia.com/") == (
-            Allocatable(GPU, ("GPU-a",)),
-            Allocatable(GPU, ("GPU-a::1",)),
-        )
-        assert await asked.allocatable("amd.com/") == ()
+        assert await asked.allocatable("nvidia.com/") == [
+            Allocatable(GPU, ["GPU-a"]),
+            Allocatable(GPU, ["GPU-a::1"]),
+        ]
+        assert await asked.allocatable("amd.com/") == []
 
 
 async def test_without_a_socket_the_kubelet_is_said_to_be_missing_until_it_is_there(
