@@ -2,10 +2,11 @@
 
 import json
 import time
+from collections.abc import Container
 
 import msgspec
 import yaml
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,9 @@ _COLUMNS = (
     *((name, "right") for name in ("min", "max", "weight", "entitled", "in use", "borrowed", "decayed")),
     *((name, "right") for name in ("drift", "score", "waiting", "longest wait", "evicted")),
 )
+
+_LEFT_OUT = ("min", "max", "weight", "decayed", "drift")
+"""In a narrow terminal: what the policy says itself, or what follows from the rest."""
 
 
 def show(http: tuple[str, int], tenant: str | None, output: str, watch: bool) -> None:
@@ -67,7 +71,7 @@ def table_of(shares: Shares) -> RenderableType:
         )
     parts: list[RenderableType] = []
     for pool in shares.pools:
-        parts.append(_table(pool))
+        parts.append(_Pool(pool))
         parts += [
             Text(f"{each.type}: {each.message}", style="yellow") for each in pool.conditions if each.message
         ]
@@ -76,18 +80,32 @@ def table_of(shares: Shares) -> RenderableType:
     return Group(*parts)
 
 
-def _table(pool: PoolShares) -> Table:
-    table = Table(
-        title=f"{pool.policy}: {amount(pool.in_use)} of {amount(pool.capacity)} GPUs in use, {_pods(pool.waiting)}",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    for name, justify in _COLUMNS:
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
-    for row in pool.tenants:
-        table.add_row(*cells(row), style="yellow" if row.score is not None and row.score < 1 else None)
-    return table
+class _Pool:
+    """One pool's table; where a terminal is too narrow for all columns, those that say least are left out."""
+
+    def __init__(self, pool: PoolShares) -> None:
+        self._pool = pool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        pool = self._pool
+        used = f"{amount(pool.in_use)} of {amount(pool.capacity)} GPUs in use"
+        yield Text(f"{pool.policy}: {used}, {_pods(pool.waiting)}", "italic")
+        table = self._table(())
+        if console.measure(table, options=options.update(max_width=PIPED_WIDTH)).maximum > options.max_width:
+            table = self._table(_LEFT_OUT)
+        yield table
+
+    def _table(self, left_out: Container[str]) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for name, justify in _COLUMNS:
+            if name not in left_out:
+                table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+        for row in self._pool.tenants:
+            shown = [
+                cell for (name, _), cell in zip(_COLUMNS, cells(row), strict=True) if name not in left_out
+            ]
+            table.add_row(*shown, style="yellow" if row.score is not None and row.score < 1 else None)
+        return table
 
 
 def cells(row: TenantShares) -> list[str]:

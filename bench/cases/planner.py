@@ -2,8 +2,7 @@
 
 A cluster of 8-GPU nodes is full, 50 tenants have pods in line in a dozen shapes, and the machine plays on: a pod ends,
 whoever is released loses its gate and is bound, a new one comes. Every call of `step` is timed. The book's own share
-(`apply` of what the watch tells) is not. Seconds are those of the processor, so that other work on the machine does not
-count.
+(`apply` of what the watch tells) is not.
 """
 
 from __future__ import annotations

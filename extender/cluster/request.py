@@ -95,6 +95,20 @@ def request_of(pod: Pod, *, declared: bool = True, linked: bool = True) -> Reque
     )
 
 
+def asks_devices(pod: Pod) -> bool:
+    """Whether any container of the pod names a device, be it readable or not."""
+    spec = pod.spec
+    if spec is None:
+        return False
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        resources = container.resources
+        if resources is not None:
+            for amounts in (resources.requests, resources.limits):
+                if amounts and any(name.startswith(VENDOR) for name in amounts):
+                    return True
+    return False
+
+
 def is_over(pod: Pod) -> bool:
     """Whether the pod has ended: then it holds nothing, and never will again."""
     return pod.status is not None and pod.status.phase in ("Succeeded", "Failed")

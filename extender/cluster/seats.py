@@ -17,7 +17,8 @@ from extender.cluster.columns import Columns
 from extender.cluster.geometry import by_size, profile_of
 from extender.cluster.inventory import Inventory
 from extender.cluster.mig import Geometry
-from extender.cluster.request import Request
+from extender.cluster.request import Request, RequestError, request_of
+from extender.wire.marks import PREEMPTIBLE
 from extender.wire.objects import Pod
 
 MOST_INSTANCES = 1024
@@ -206,3 +207,30 @@ def forecast(table: Table, row: int, geometry: Geometry, asked: Mapping[str, int
         return ()
     places = zip(names, chosen[0].tolist(), starts[0].tolist(), strict=True)
     return tuple(Slice(*place) for place in places)
+
+
+def seat_of(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> Seat:
+    """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
+    memory_unknown = False
+    try:
+        request = request_of(pod, linked=False)
+    except RequestError:
+        try:
+            request, memory_unknown = request_of(pod, declared=False, linked=False), True
+        except RequestError as error:
+            request, fault = Request(0, 0), fault or str(error)
+    metadata = pod.metadata
+    return Seat(
+        uid=metadata.uid,
+        namespace=metadata.namespace or "default",
+        name=metadata.name,
+        node=node,
+        request=request,
+        phase=phase,
+        priority=(pod.spec.priority if pod.spec else None) or 0,
+        record=record if request.devices else None,
+        fault=fault,
+        memory_unknown=memory_unknown,
+        preemptible=(metadata.labels or {}).get(PREEMPTIBLE) == "true",
+        priority_class=pod.spec.priority_class_name if pod.spec else None,
+    )

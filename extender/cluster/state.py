@@ -7,12 +7,11 @@ seats, so nothing can leak over a relabelling.
 
 import contextlib
 import zlib
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
-from _core import Ask, Demand, NameIndex, fit, score
+from _core import NameIndex, fit, score
 from extender.cluster.assignment import recall, sliced
 from extender.cluster.columns import CLOSED, OPEN, Columns
 from extender.cluster.events import (
@@ -32,12 +31,9 @@ from extender.cluster.events import (
     Unclaimed,
     Withdrawn,
 )
-from extender.cluster.geometry import by_size
-from extender.cluster.hardware import UNKNOWN, Kinds
 from extender.cluster.inventory import Inventory, inventory_of
-from extender.cluster.judgements import Judgement, Judgements
 from extender.cluster.mig import PREFIX
-from extender.cluster.mix import EVEN, CardKind, Mix, Scales, shape_of
+from extender.cluster.mix import EVEN, Scales
 from extender.cluster.notices import (
     BoundPastUs,
     LinksUnknown,
@@ -46,7 +42,8 @@ from extender.cluster.notices import (
     UnlistedResource,
     WorstCase,
 )
-from extender.cluster.request import GPU, SHARED, VENDOR, Request, RequestError, is_over, request_of
+from extender.cluster.outlook import Outlook
+from extender.cluster.request import RequestError, asks_devices, is_over, request_of
 from extender.cluster.seats import (
     Phase,
     Seat,
@@ -57,12 +54,11 @@ from extender.cluster.seats import (
     hold,
     hold_slices,
     lend,
+    seat_of,
 )
 from extender.cluster.snapshot import Snapshot, Waiting
 from extender.wire.devices import ANNOTATION
-from extender.wire.marks import PREEMPTIBLE
 from extender.wire.objects import Pod
-from extender.wire.topo import TopoError
 
 
 class ClusterState:
@@ -74,16 +70,10 @@ class ClusterState:
 
     def __init__(self, managed: Iterable[str], scales: Scales = EVEN) -> None:
         self._managed = frozenset(managed)
-        self._scales = scales
-        self._kinds = Kinds()
         self._columns = Columns()
+        self._outlook = Outlook(self._columns, scales)
+        self._ids = self._outlook.ids
         self._index = NameIndex()
-        self._ids: dict[str, int] = {}
-        self._asks: dict[tuple[Request, bool | None], Ask] = {}
-        self._mix = Mix()
-        self._cards: Counter[CardKind] = Counter()
-        self._demand: Demand | None = None
-        self._judgements = Judgements()
         self._inventories: dict[str, Inventory] = {}
         self._seats: dict[str, Seat] = {}
         self._seats_by_node: dict[str, dict[str, Seat]] = {}
@@ -112,9 +102,9 @@ class ClusterState:
             unlisted=self._unlisted,
             generation=self._generation,
             room=self._room,
-            ask=self._ask,
-            demand=self._demand_now,
-            judge=self._judge,
+            ask=self._outlook.ask,
+            demand=self._outlook.demand,
+            judge=self._outlook.judge,
         )
 
     def apply(self, event: Event) -> tuple[Notice, ...]:
@@ -175,9 +165,7 @@ class ClusterState:
                 assert np.array_equal(ours, theirs), (
                     f"{column} of {name}: the book says {ours}, its seats {theirs}"
                 )
-        for kept in self._judgements.kept():
-            if not kept.holds(self._columns, kept.demand):
-                continue
+        for kept in self._outlook.judgements():
             current = np.flatnonzero(kept.seen == self._columns.version[: len(kept.seen)]).astype(np.int32)
             codes = fit(self._columns.table, current, kept.ask)
             scores = score(self._columns.table, current, codes, kept.ask, kept.demand)
@@ -197,24 +185,19 @@ class ClusterState:
             new = self._waiting.pop(uid, None) is None and uid not in self._seats
             self._drop_claim(uid)
             record = (pod.metadata.annotations or {}).get(ANNOTATION)
-            seat = _seat(pod, pod.spec.node_name, Phase.BOUND, record, fault)
+            seat = seat_of(pod, pod.spec.node_name, Phase.BOUND, record, fault)
             if new:
-                self._observe(seat.request)
+                self._outlook.observe(seat.request)
             return self._sit(seat)
         waiting, seated = self._waiting.get(uid), self._seats.get(uid)
         if waiting is not None:
             waiting.pod = pod
-        elif (seated is None or seated.phase is not Phase.BOUND) and _asks_devices(pod):
+        elif (seated is None or seated.phase is not Phase.BOUND) and asks_devices(pod):
             self._waiting[uid] = Waiting(pod)
             if seated is None:
                 with contextlib.suppress(RequestError):
-                    self._observe(request_of(pod))
+                    self._outlook.observe(request_of(pod))
         return ()
-
-    def _observe(self, request: Request) -> None:
-        """A pod came, which says what others will ask for."""
-        self._mix.observe(shape_of(request, self._cards))
-        self._kinds.observe(request.devices)
 
     def _sit(self, seat: Seat) -> tuple[Notice, ...]:
         """The pod is bound, whoever did it."""
@@ -303,7 +286,7 @@ class ClusterState:
                     f"it can't be promised one on {node}"
                 )
             self._leave(had)
-        self._take(_seat(pod, node, Phase.CLAIMED, devices, ""))
+        self._take(seat_of(pod, node, Phase.CLAIMED, devices, ""))
 
     def _reckon(self, uid: str, borrowed: bool) -> None:
         seat = self._seats.get(uid)
@@ -320,7 +303,7 @@ class ClusterState:
     def _reserve(self, pod: Pod, node: str, devices: str | None) -> None:
         uid = pod.metadata.uid
         self._drop_claim(uid)
-        seat = _seat(pod, node, Phase.RESERVED, devices, "")
+        seat = seat_of(pod, node, Phase.RESERVED, devices, "")
         had = self._seats.get(uid)
         if had is not None:
             if had.phase is Phase.BOUND:
@@ -332,7 +315,7 @@ class ClusterState:
                 return
             self._leave(had)
         if had is None and uid not in self._waiting:
-            self._observe(seat.request)
+            self._outlook.observe(seat.request)
         self._take(seat)
 
     def _settle(self, uid: str, outcome: Outcome) -> None:
@@ -378,14 +361,17 @@ class ClusterState:
             return ()
         for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
             self._drop_claim(uid)
-        notices = self._learn(inventory)
+        notices = self._unlist(inventory)
+        links_fault = self._outlook.learn(inventory)
+        if links_fault:
+            notices.append(LinksUnknown(name, links_fault))
         if had is None:
             row = self._columns.take_row()
             self._index.insert(name, row)
         else:
             row = self._index.get(name)
             self._columns.clear(row)
-        self._count_cards(had, inventory)
+        self._outlook.count_cards(had, inventory)
         self._inventories[name] = inventory
         self._describe(self._columns, row, inventory)
         # What is recorded comes first, so that a forecast does not take its place.
@@ -400,7 +386,7 @@ class ClusterState:
         had = self._inventories.pop(name, None)
         if had is None:
             return
-        self._count_cards(had, None)
+        self._outlook.count_cards(had, None)
         for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
             del self._claims[uid]
         for names in self._unlisted.values():
@@ -409,16 +395,8 @@ class ClusterState:
         self._index.remove(name)
         self._columns.free_row(row)
 
-    def _count_cards(self, had: Inventory | None, has: Inventory | None) -> None:
-        for inventory, sign in ((had, -1), (has, 1)):
-            if inventory is not None and inventory.cards:
-                kind = CardKind(inventory.mode, inventory.replicas, inventory.card_memory)
-                self._cards[kind] += sign * inventory.cards
-                if not self._cards[kind]:
-                    del self._cards[kind]
-        self._mix.stir()
-
-    def _learn(self, inventory: Inventory) -> list[Notice]:
+    def _unlist(self, inventory: Inventory) -> list[Notice]:
+        """Note which of the node's resources the scheduler does not ask about."""
         notices: list[Notice] = []
         unlisted = {name for name, count in inventory.allocatable if count} - self._managed
         for resource, nodes in self._unlisted.items():
@@ -429,28 +407,7 @@ class ClusterState:
             if not nodes:
                 notices.append(UnlistedResource(inventory.name, resource))
             nodes.add(inventory.name)
-        ids = len(self._ids)
-        for resource, _ in inventory.allocatable:
-            self._id(resource)
-        kinds = self._columns.table.hardware
-        self._columns.want(max(inventory.cards, inventory.sliced), len(self._ids))
-        geometry, topology, links_fault = self._kind_of(inventory)
-        if len(self._ids) > ids or geometry >= kinds.models or topology >= kinds.topologies:
-            self._equip()
-        if links_fault:
-            notices.append(LinksUnknown(inventory.name, links_fault))
         return notices
-
-    def _kind_of(self, inventory: Inventory) -> tuple[int, int, str]:
-        """(geometry, topology, why the links are not known although told of)."""
-        geometry = self._kinds.geometry(inventory.geometry)
-        try:
-            return geometry, self._kinds.topology(inventory.links, inventory.product), inventory.links_fault
-        except TopoError as error:
-            return geometry, UNKNOWN, str(error)
-
-    def _equip(self) -> None:
-        self._columns.equip(self._kinds.hardware(self._ids, self._columns.table.used.shape[1]))
 
     def _describe(self, columns: Columns, row: int, inventory: Inventory) -> None:
         columns.version[row] += 1
@@ -462,7 +419,7 @@ class ClusterState:
         columns.cpu[row] = inventory.cpu
         columns.ram[row] = inventory.memory
         columns.part[row] = inventory.part
-        columns.geometry[row], columns.topology[row], _ = self._kind_of(inventory)
+        columns.geometry[row], columns.topology[row], _ = self._outlook.kind_of(inventory)
         columns.slices[row, : inventory.sliced] = 0
         for resource, count in inventory.allocatable:
             columns.allocatable[row, self._ids[resource]] = count
@@ -471,91 +428,3 @@ class ClusterState:
     def _openness(self, inventory: Inventory) -> int:
         seats = self._seats_by_node.get(inventory.name, {}).values()
         return CLOSED if inventory.fault or any(seat.fault for seat in seats) else OPEN
-
-    # requests
-
-    def _ask(self, request: Request, borrowed: bool | None = None) -> Ask | None:
-        shape = Request(
-            request.cpu, 0, request.devices, (), request.gpu_memory, request.bandwidth, request.nvlink
-        )
-        if not self._scales.shares:
-            borrowed = None
-        ask = self._asks.get((shape, borrowed))
-        if ask is None:
-            if any(name not in self._ids for name, _ in request.devices):
-                return None
-            if len(self._asks) >= 4096:
-                self._asks.clear()
-            devices = sorted(request.devices, key=lambda device: by_size(device[0]))
-            ask = self._asks[shape, borrowed] = Ask(
-                np.array([self._ids[name] for name, _ in devices], np.int32),
-                np.array([count for _, count in devices], np.int64),
-                whole=request.count(GPU),
-                shares=request.count(SHARED),
-                memory=request.gpu_memory,
-                cpu=request.cpu,
-                gpu_id=self._ids[GPU] if request.count(GPU) else -1,
-                shared_id=self._ids[SHARED] if request.count(SHARED) else -1,
-                bandwidth=request.bandwidth,
-                nvlink=request.nvlink,
-                borrowed=borrowed,
-            )
-        return ask
-
-    def _judge(self, request: Request, borrowed: bool | None = None) -> Judgement | None:
-        ask = self._ask(request, borrowed)
-        return None if ask is None else self._judgements.of(self._columns, ask, self._demand_now())
-
-    def _demand_now(self) -> Demand:
-        if self._demand is None or self._mix.due:
-            if self._kinds.cut_on_demand:
-                self._equip()
-            self._demand = self._mix.demand(self._columns.table, scales=self._scales)
-        return self._demand
-
-    def _id(self, resource: str) -> int:
-        known = self._ids.get(resource)
-        if known is None:
-            known = self._ids[resource] = len(self._ids)
-            self._columns.want(1, len(self._ids))
-        return known
-
-
-def _asks_devices(pod: Pod) -> bool:
-    spec = pod.spec
-    if spec is None:
-        return False
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        resources = container.resources
-        if resources is not None:
-            for amounts in (resources.requests, resources.limits):
-                if amounts and any(name.startswith(VENDOR) for name in amounts):
-                    return True
-    return False
-
-
-def _seat(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -> Seat:
-    """The pod's seat; what cannot be read of a pod that already sits is charged at its worst, never as nothing."""
-    memory_unknown = False
-    try:
-        request = request_of(pod, linked=False)
-    except RequestError:
-        try:
-            request, memory_unknown = request_of(pod, declared=False, linked=False), True
-        except RequestError as error:
-            request, fault = Request(0, 0), fault or str(error)
-    metadata = pod.metadata
-    return Seat(
-        uid=metadata.uid,
-        namespace=metadata.namespace or "default",
-        name=metadata.name,
-        node=node,
-        request=request,
-        phase=phase,
-        priority=(pod.spec.priority if pod.spec else None) or 0,
-        record=record if request.devices else None,
-        fault=fault,
-        memory_unknown=memory_unknown,
-        preemptible=(metadata.labels or {}).get(PREEMPTIBLE) == "true",
-        priority_class=pod.spec.priority_class_name if pod.spec else None,
-    )

@@ -16,7 +16,7 @@ from extender.decide.bind import Granted, devices_without, seat_pod
 from extender.decide.instructions import Clear, Evict, Instruction, Nominate, Ref, Release
 from extender.decide.place import fits_without
 from extender.decide.pools import Pools
-from extender.decide.room import Room
+from extender.decide.room import Room, Rows
 from extender.decide.waiter import NO_VICTIMS, Waiter
 
 
@@ -229,12 +229,37 @@ class Claims:
         if waiter.wrote is not None:
             self._stale[waiter.ref.uid] = waiter
 
-    def refuse(self, waiter: Waiter, why: str) -> None:
-        """The scheduler did not bind the pod where it has a seat: like pods aren't sent there for a while."""
+    def move(self, waiter: Waiter, rows: Rows) -> None:
+        """The scheduler does not take the pod where it has its seat, but would on one of these rows."""
+        shape, uid = waiter.shape, waiter.ref.uid
+        assert shape is not None
+        self._learn(waiter)
+        self._book.apply(Withdrawn(uid))
+        snapshot, pool = self._book.snapshot(), self._pools.of(waiter.pool)
+        held = {hold.row for hold in pool.holds.values()} if pool else set()
+        borrowed = waiter.preemptible if waiter.covered else None
+        row = self.room.find_among(snapshot, shape, rows, held, borrowed)
+        if row is not None:
+            node = snapshot.index.name(row)
+            verdict = seat_pod(snapshot, uid, shape.request, node)
+            if isinstance(verdict, Granted) and verdict.devices is not None:
+                self._claim(waiter, node, verdict.devices)
+                return
+        self.rest(
+            waiter, f"node {waiter.node}: the scheduler found no room for it there, nor kvitej elsewhere"
+        )
+        self.lost(waiter)
+
+    def _learn(self, waiter: Waiter) -> None:
+        """Like pods aren't sent to the node for a while."""
         self.refusals += 1
         if waiter.shape is not None and waiter.node is not None:
             settings = self._settings
             self.room.refuse(waiter.shape, waiter.node, self.now, settings.refused, settings.most_refused)
+
+    def refuse(self, waiter: Waiter, why: str) -> None:
+        """The scheduler did not bind the pod where it has a seat."""
+        self._learn(waiter)
         self.fail(waiter, f"node {waiter.node}: {why}")
 
     def fail(self, waiter: Waiter, trouble: str) -> None:

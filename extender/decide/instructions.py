@@ -7,6 +7,9 @@ the outcome comes back as an event. Nothing here is said twice: what fails is pl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from extender.cluster.events import NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
 from extender.fairness.reading import Policies
 
@@ -103,6 +106,14 @@ class NotEvicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The scheduler does not take the pod where it was nominated, but would on one of these rows."""
+
+    uid: str
+    rows: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -120,6 +131,7 @@ Happening = (
     | Carried
     | Failed
     | NotEvicted
+    | Elsewhere
     | Tick
 )
 """What a step is about; those of the cluster have been applied to the book before."""

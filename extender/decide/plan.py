@@ -20,6 +20,7 @@ from extender.decide.claims import Book, Claims, Settings
 from extender.decide.instructions import (
     Carried,
     ClassesSeen,
+    Elsewhere,
     Failed,
     Happening,
     Instruction,
@@ -117,6 +118,10 @@ class Planner:
                 if preemptible != self.pools.classes:
                     self.pools.classes = preemptible
                     self._ask_all_again()
+            case Elsewhere(uid, rows):
+                waiter = self.waiters.get(uid)
+                if waiter is not None and self.claims.is_claimed(uid) and not waiter.victims:
+                    self.claims.move(waiter, rows)
             case Tick():
                 self._tick()
         return self._plan()

@@ -202,14 +202,32 @@ class Room:
             rows = rows[~np.isin(rows, out)] if out else rows
         else:
             rows = np.array(self._fitting(snapshot, shape, rows, barred), np.int32)
-        if len(rows) == 1 and self.fits(snapshot, shape, int(rows[0])):
-            return int(rows[0])
-        if len(rows) > 1:
-            kept = place(snapshot, shape.request, rows, 1, borrowed).kept
-            if len(kept):
-                return int(kept[0])
-        shape.tried = self._first + len(self._log)
-        return None
+        row = self._best(snapshot, shape, rows, borrowed)
+        if row is None:
+            shape.tried = self._first + len(self._log)
+        return row
+
+    def find_among(
+        self, snapshot: Snapshot, shape: Shape, rows: Rows, barred: Collection[int], borrowed: bool | None
+    ) -> int | None:
+        """The same of these rows only, whatever was tried before."""
+        allowed = [row for row in rows.tolist() if row not in barred and self.allows(shape, row)]
+        rows = np.array(allowed, np.int32)
+        return self._best(snapshot, shape, rows[self._feeds(snapshot, shape.request, rows)], borrowed)
+
+    def _best(self, snapshot: Snapshot, shape: Shape, rows: Rows, borrowed: bool | None) -> int | None:
+        """The best of the rows; those that the scheduler refused of late only if there is no other."""
+        if shape.strikes and len(rows):
+            struck = np.isin(rows, [self._rows.get(node, -1) for node in shape.strikes])
+            row = self._best_of(snapshot, shape, rows[~struck], borrowed)
+            return self._best_of(snapshot, shape, rows[struck], borrowed) if row is None else row
+        return self._best_of(snapshot, shape, rows, borrowed)
+
+    def _best_of(self, snapshot: Snapshot, shape: Shape, rows: Rows, borrowed: bool | None) -> int | None:
+        if len(rows) == 1:
+            return int(rows[0]) if self.fits(snapshot, shape, int(rows[0])) else None
+        kept = place(snapshot, shape.request, rows, 1, borrowed).kept if len(rows) else rows
+        return int(kept[0]) if len(kept) else None
 
     def _fitting(self, snapshot: Snapshot, shape: Shape, rows: Rows, barred: Collection[int]) -> list[int]:
         return [row for row in rows.tolist() if row not in barred and self.fits(snapshot, shape, row)]
@@ -259,7 +277,8 @@ class Room:
     def refuse(self, shape: Shape, node: str, now: float, first: float, most: float) -> None:
         """Leave the node alone for such pods: for `first` seconds, and each time for twice as long, up to `most`.
 
-        A first refusal may be no more than a race: the scheduler learns of room a little later than the book.
+        A first refusal may be no more than a race: the scheduler learns of room a little later than the book. For
+        `most` seconds more, the node is taken only if there is no other.
         """
         count, counts_until = shape.strikes.get(node, (0, now))
         count = count if now < counts_until else 0
@@ -270,6 +289,7 @@ class Room:
     def forgive(self, now: float) -> None:
         """Refusals that are old enough count no more."""
         for shape in self._shapes.values():
+            shape.strikes = {node: strike for node, strike in shape.strikes.items() if now < strike[1]}
             for node in [node for node, until in shape.refused.items() if until <= now]:
                 del shape.refused[node]
                 if node in self._rows:

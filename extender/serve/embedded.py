@@ -109,7 +109,8 @@ async def embedded(
         clock=clock,
         wall=clock.wall,
     )
-    reviews = WebhookDoor(admission(config, wait, wait.labels_of, wait.preemptible_classes, wait.never_fits), wait.depths, metrics, clock)
+    rules = admission(config, wait, wait.labels_of, never_fits=wait.never_fits)
+    reviews = WebhookDoor(rules, wait.depths, metrics, clock)
     cluster.admission = Admission(reviews.mutate, reviews.validate)
     for kind in file.nodes:
         for name in numbered(kind.name, kind.count):
@@ -120,7 +121,7 @@ async def embedded(
     shares = SharesDoor(book, lambda: wait.planner, wait.fairness, clock)
     metrics.follow(shares)
     app = verbs(
-        PlaceDoor(book, config, metrics, turn=wait.seat_for, guard=wait.guard),
+        PlaceDoor(book, config, metrics, turn=wait.seat_for, elsewhere=wait.elsewhere, guard=wait.guard),
         SeatDoor(book, cluster, config, metrics, turn=wait.seat_for),
         config,
     )
@@ -160,14 +161,11 @@ async def _serve(
             return not fault
         log.setup(config.log.level, config.log.format)
         screen.say(
-            f"kvitej serves the verbs at {running.verbs_at}, health and metrics at {running.http_at}; "
-            "Ctrl-C ends.",
+            f"kvitej serves the verbs at {running.verbs_at}, shares, health and metrics at {running.http_at}; "
+            "the clock of the play stands still. Ctrl-C ends.",
             "bold",
         )
-        running.clock.run_on()
-        planning = asyncio.create_task(running.wait.run())
         await stopping
-        planning.cancel()
     return True
 
 

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from _core import UNKNOWN, failures_json, names_json, priorities_json
 from extender.cluster.events import Claimed, Unclaimed
@@ -47,7 +49,8 @@ class PlaceDoor:
     """Does this node hold, and if there is a choice, which is best?
 
     `later` does what may wait until the answer is on its way: Filter's log line and its metrics. `turn` says where a
-    pod may go by its turn, None for anywhere; `guard` what it must spare when it preempts.
+    pod may go by its turn, None for anywhere; `elsewhere` hears that the scheduler does not take it there, but would on
+    other rows; `guard` says what it must spare when it preempts.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class PlaceDoor:
         metrics: Metrics,
         later: Callable[[Callable[[], object]], object] = lambda work: work(),
         turn: Callable[[Pod], Answer | None] = lambda pod: None,
+        elsewhere: Callable[[Pod, NDArray[np.int32]], None] = lambda pod, rows: None,
         guard: Callable[[str, Protection], Guard] = lambda uid, base: base,
     ) -> None:
+        self._elsewhere = elsewhere
         self._later = later
         self._guard = guard
         self._turn = turn
@@ -90,13 +95,16 @@ class PlaceDoor:
         if not request.devices:
             _listed(args.node_names)
             return "kept", filter_result(args.node_names, b"{}", b"{}")
+        snapshot = self._book.snapshot()
+        rows, strangers = snapshot.index.lookup(args.node_names)
         answer = self._turn(pod)
+        if answer is not None and answer.node is not None and snapshot.index.get(answer.node) not in rows:
+            self._elsewhere(pod, rows)
+            answer = self._turn(pod)
         if answer is not None and answer.node is None:
             self._say("filter: not its turn", pod, request, reason=answer.reason)
             return "waits", _not_its_turn(args.node_names, answer.reason)
-        snapshot = self._book.snapshot()
-        rows, strangers = snapshot.index.lookup(args.node_names)
-        snapshot = self._unclaimed(snapshot, pod)
+        snapshot = self._unclaimed(self._book.snapshot(), pod)
         placement = filter_nodes(snapshot, pod.metadata.uid, request, rows, self._config.filter.keep)
         kept = placement.kept
         if not len(kept):

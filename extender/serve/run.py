@@ -198,7 +198,15 @@ async def _serve_kubernetes(
             lambda: reader.faults,
         )
         app = verbs(
-            PlaceDoor(book, config, metrics, asyncio.get_running_loop().call_soon, wait.seat_for, wait.guard),
+            PlaceDoor(
+                book,
+                config,
+                metrics,
+                asyncio.get_running_loop().call_soon,
+                wait.seat_for,
+                wait.elsewhere,
+                wait.guard,
+            ),
             SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
             config,
         )

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from extender.cluster.eligibility import constraints_of
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
@@ -24,6 +26,7 @@ from extender.decide.instructions import (
     Carried,
     ClassesSeen,
     Clear,
+    Elsewhere,
     Evict,
     Failed,
     Happening,
@@ -118,6 +121,10 @@ class WaitDoor:
     def seat_for(self, pod: Pod) -> Answer | None:
         """Where a pod that is past its gate may go; None: anywhere, as far as its turn is concerned."""
         return None if self.planner is None else self.planner.seat_for(pod)
+
+    def elsewhere(self, pod: Pod, rows: NDArray[np.int32]) -> None:
+        """The scheduler does not take the pod where it was nominated, but would on one of these rows."""
+        self._step(Elsewhere(pod.metadata.uid, rows))
 
     def place(self, namespace: str, labels: Mapping[str, str], scheduler: str, /) -> Place | None:
         """The policy and tenant of pods, by the policies as they are now."""

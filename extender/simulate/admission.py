@@ -1,4 +1,4 @@
-"""The admission step of the embedded API server: a new pod goes through the mutating review, then the validating one."""
+"""The embedded API server's admission step: a new pod goes through the mutating review, then the validating one."""
 
 import base64
 import uuid

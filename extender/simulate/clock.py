@@ -1,4 +1,4 @@
-"""The clock of a play: it stands still between events, and runs on with real time once the play is over."""
+"""The clock of a play: it stands still between the play's events, and after the last."""
 
 import time
 
@@ -8,22 +8,14 @@ class Clock:
 
     def __init__(self) -> None:
         self._now = 0.0
-        self._runs_since: float | None = None
         self._began = time.time()
 
     def __call__(self) -> float:
-        if self._runs_since is None:
-            return self._now
-        return self._now + time.monotonic() - self._runs_since
+        return self._now
 
     def wall(self) -> float:
-        return self._began + self()
+        return self._began + self._now
 
     def advance(self, to: float) -> None:
         """It is that late now; earlier than it was, it can't be."""
         self._now = max(self._now, to)
-
-    def run_on(self) -> None:
-        """From now on, real time passes."""
-        if self._runs_since is None:
-            self._runs_since = time.monotonic()

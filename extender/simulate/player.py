@@ -1,4 +1,4 @@
-"""Plays a cluster file's workload: pods arrive, wait for their turn, are scheduled, run, and leave, on a clock of its own.
+"""Plays a cluster file's workload on a clock of its own: pods arrive, wait for their turn, are bound, run, and leave.
 
 At each moment the planner and the scheduler go on until neither has anything left to do. A pod that Bind refused is
 tried again after the scheduler's backoff, one that is evicted leaves after its grace and is created again, as by its
@@ -15,6 +15,7 @@ from itertools import count
 from typing import Protocol
 
 from extender import duration
+from extender.cluster.events import Outcome
 from extender.cluster.snapshot import Snapshot
 from extender.decide.waits import Reason, Wait
 from extender.simulate.admission import RefusedError
@@ -37,7 +38,7 @@ from extender.wire.shares import Shares
 
 BACKOFF = 1.0
 GRACE = 30.0
-STEP = 5.0
+STEP = 1.0
 """Seconds after which the planner hears that time has passed, while somebody waits."""
 PATIENCE = 300.0
 """Seconds that the planner gets for those who wait, once nothing else is to come."""
@@ -86,7 +87,10 @@ class _Entry:
 
 
 class Player:
-    """`show` is awaited with each step as it happens; `bound` by tenant and `vetoed` are the answers of Bind."""
+    """`show` is awaited with each step as it happens.
+
+    `bound` by tenant and `vetoed` are the answers of Bind, `evicted` who had to make room.
+    """
 
     def __init__(
         self,
@@ -264,8 +268,16 @@ class Player:
         if lacking(asks, self._cluster.room()[node]):
             return
         namespace, name = intruder.namespace, intruder.name
-        uid = self._cluster.create(namespace, name, intruder.asks, {}, "another-scheduler")["metadata"]["uid"]
-        await self._cluster.bind(namespace=namespace, name=name, uid=uid, node=node, annotations={})
+        try:
+            pod = self._cluster.create(namespace, name, intruder.asks, {}, "another-scheduler")
+        except RefusedError:
+            return
+        uid = pod["metadata"]["uid"]
+        bound = await self._cluster.bind(namespace=namespace, name=name, uid=uid, node=node, annotations={})
+        if bound.outcome is not Outcome.BOUND:
+            # A policy that gives such pods to our own scheduler has gated it.
+            self._cluster.delete(namespace, name)
+            return
         step = Step(
             self._clock(),
             What.PAST_US,

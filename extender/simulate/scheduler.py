@@ -1,8 +1,9 @@
 """Stands in for kube-scheduler: one scheduling cycle for one pod, over the HTTP verbs that the real one calls.
 
 As there, the in-tree part goes first and by its own count, an extender is asked only about the nodes that pass, and
-graded only when two or more are left; a score counts weight x 10. A nominated node is tried alone before all others. In-tree scores are left out: at the shipped weight
-they decide only between nodes that kvitej finds equal, and here the name does.
+graded only when two or more are left; a score counts weight x 10. A nominated node is tried alone before all others.
+In-tree scores are left out: at the shipped weight they decide only between nodes that kvitej finds equal, and here the
+name does.
 """
 
 from collections import Counter

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from extender.cluster.assignment import units
 from extender.cluster.snapshot import Snapshot
+from extender.sharetable import table_of
 from extender.simulate.clusterfile import ClusterFile, numbered
 from extender.simulate.player import Player
 from extender.simulate.story import Step, What, asks_text
-from extender.sharetable import table_of
 from extender.wire.shares import Shares
 
 PIPED_WIDTH = 400
@@ -42,7 +42,9 @@ class Screen:
         rows = [_HEADS[:-1], *(("", what.value, "", "", "", "", "") for what in What)]
         for kind in file.pods:
             asks = asks_text(kind.asks, kind.gpu_memory)
-            rows += [("0:00:00", "", kind.tenant, name, asks, "", "") for name in numbered(kind.name, kind.count)]
+            rows += [
+                ("0:00:00", "", kind.tenant, name, asks, "", "") for name in numbered(kind.name, kind.count)
+            ]
             if kind.intruder is not None:
                 rows.append(
                     (

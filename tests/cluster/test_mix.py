@@ -142,7 +142,7 @@ def test_the_book_counts_each_pod_once_however_it_hears_of_it() -> None:
     state.apply(Reserved(pod("quick", asks), "n0", record_of(gpu=(2,))))
     state.apply(PodSeen(pod("quick", asks)))
     state.apply(PodGone("uid-quick"))
-    mix = state._mix
+    mix = state._outlook._mix
     assert sum(mix._weights.values()) == pytest.approx(3, rel=0.01)
     assert list(mix._weights) == [Shape(3_000, 1, 1000)]
     state.check()

@@ -285,3 +285,36 @@ async def test_after_a_burst_each_tenants_score_is_one(cluster: ControlPlane, ap
         await wait_until(fair, 90, "every tenant's fairness score is 1", interval=0.5)
         assert kvitej.metric("kvitej_evictions_total", tenant="inference") == 0
         assert kvitej.metric("kvitej_evictions_total", tenant="training") > 0
+
+
+async def test_what_only_the_scheduler_knows_is_learned_and_planned_around(
+    cluster: ControlPlane, api: Api
+) -> None:
+    """Pods that keep apart by anti-affinity, of which kvitej knows nothing: a release that never binds is no end."""
+    apart = {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": {"app": "apart"}},
+                    }
+                ]
+            }
+        }
+    }
+    async with serving(cluster, api):
+        await api.create_pods(
+            pod(
+                f"apart-{number}",
+                namespace="training",
+                scheduler="fair-quota",
+                labels={"app": "apart"},
+                spec=apart,
+            )
+            for number in range(5)
+        )
+        await settled(api, 5, timeout=60)
+        nodes = {each["spec"]["nodeName"] for each in await all_pods(api)}
+        assert len(nodes) == 5
+        await assert_no_double_seat(api)

@@ -36,14 +36,18 @@ def columns(rows: int, cards: int, resources: int) -> dict[str, Any]:
 
 
 def random_slices(seed: int, profiles: int, bits: int) -> Slices:
-    """Tables in which profiles may start anywhere or nowhere, and scores are often equal."""
+    """Tables of profiles with one to three places each, which may overlap; scores are often equal."""
     random = np.random.default_rng(seed)
     shape = (profiles, 1 << bits)
     before = np.arange(1 << bits, dtype=np.int32)
-    added = random.integers(1, 1 << bits, shape) & ~before
-    starts = np.where((added > 0) & (random.random(shape) < 0.7), random.integers(0, bits, shape), -1)
+    starts, after = np.full(shape, -1, np.int8), np.tile(before, (profiles, 1))
+    for profile in range(profiles):
+        for start, place in enumerate(random.integers(1, 1 << bits, random.integers(1, 4)).tolist()):
+            first = (starts[profile] < 0) & (before & place == 0)
+            starts[profile, first] = start
+            after[profile, first] |= place
     scores = random.integers(-3, 3, shape) * random.choice([1, 1_000_000_000 // 2])
-    return Slices(starts.astype(np.int8), (before | added).astype(np.int32), scores.astype(np.int32))
+    return Slices(starts, after, scores.astype(np.int32))
 
 
 def random_sets(seed: int, gpus: int) -> Sets:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
 import pytest
 
 from extender.cluster.request import Request
 from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Settings
-from extender.decide.instructions import Clear, Evict, Failed, Nominate, NotEvicted, Release
+from extender.decide.instructions import Clear, Elsewhere, Evict, Failed, Nominate, NotEvicted, Release
 from extender.decide.room import Rows
 from extender.decide.turns import Victims
 from extender.decide.waits import Reason
@@ -154,6 +155,39 @@ def test_a_released_pod_that_is_not_bound_in_time_is_loose_and_planned_elsewhere
     assert world.todo[-1] == Nominate(said[0].pod, "n1"), "the node that the scheduler refused is left alone"
     world.carry_all()
     assert world.schedule("uid-a0") == "n1"
+
+
+def elsewhere(world: World, uid: str, *names: str) -> None:
+    index = world.state.snapshot().index
+    world.tell(Elsewhere(uid, np.array([index.get(name) for name in names], np.int32)))
+
+
+def test_a_pod_that_the_scheduler_would_only_take_elsewhere_gets_its_seat_there() -> None:
+    world = World([OPEN], nodes=["n0"])
+    world.put(Job("a0", "a"))
+    world.put_node("n1", 8)
+    world.put_node("n2", 8)
+    world.carry()
+    elsewhere(world, "uid-a0", "n1", "n2")
+    answer = world.planner.seat_for(world.jobs["uid-a0"].pod)
+    assert answer is not None
+    assert answer.node in ("n1", "n2")
+    assert world.planner.claims.refusals == 1
+    assert world.schedule("uid-a0") == answer.node
+
+
+def test_a_pod_that_the_scheduler_takes_nowhere_stands_in_line_again() -> None:
+    world = World([OPEN], nodes=["n0", "n1"])
+    world.put(Job("x", "b", 8), Job("a0", "a"))
+    world.carry_all()
+    held = world.planner.seat_for(world.jobs["uid-x"].pod)
+    assert held is not None
+    assert held.node is not None
+    elsewhere(world, "uid-a0", held.node)
+    answer = world.planner.seat_for(world.jobs["uid-a0"].pod)
+    assert answer is not None
+    assert answer.node is None
+    assert "nor kvitej elsewhere" in answer.reason
 
 
 def world_reason(world: World, uid: str) -> str:

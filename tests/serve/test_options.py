@@ -134,7 +134,7 @@ def test_a_scale_of_zero_switches_its_part_of_the_score_off(
     assert best(asks, configured("score", **{**only, scale: 1000}), better, other) == winner
     doors = Doors(better, other, config=configured("score", **only))
     doors.place.filter(filter_body(raw_pod("p", asks), [better.metadata.name, other.metadata.name]))
-    assert {float(score) for kept in doors.state._judgements.kept() for score in kept.scores} == {0.0}
+    assert {float(score) for kept in doors.state._outlook.judgements() for score in kept.scores} == {0.0}
 
 
 @pytest.mark.parametrize(("borrowed", "better"), [(True, "whole"), (False, "pinned")])

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from extender.simulate import clusterfile
+from extender.simulate.policyfile import read_policies
 from extender.yamlfile import FileError
 
 Change = dict[str, Any]
@@ -20,6 +21,10 @@ def small(node: Change = {}, pod: Change = {}, **top: Any) -> str:  # noqa: B006
     pods = {"name": "p", "tenant": "t", "runs": "1m", "asks": {"nvidia.com/gpu": 1}} | pod
     file = {"nodes": [nodes], "tenants": ["t"], "pods": [pods]} | top
     return yaml.safe_dump(_present(file))
+
+
+def policy(**tenant: Any) -> Change:
+    return {"name": "p", "tenants": [{"name": "t", "weight": 1} | tenant]}
 
 
 def _present(value: Any) -> Any:
@@ -41,7 +46,22 @@ def test_every_shipped_cluster_is_read_and_says_what_to_expect() -> None:
     for name in clusterfile.shipped():
         file = clusterfile.find(name)
         assert file.expect is not None
-        assert file.expect.bound == sum(pod.count for pod in file.pods)
+        assert file.expect.bound <= sum(pod.count for pod in file.pods) + file.expect.evicted
+
+
+def test_policies_are_those_of_the_crd(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    spec = {
+        "name": "p",
+        "decayHalfLife": "6h",
+        "nodeSelector": {"pool": "a"},
+        "tenants": [policy()["tenants"][0]],
+    }
+    path.write_text(small(policies=[spec], ends="10m"))
+    file = clusterfile.find(str(path))
+    assert file.ends == 600
+    [read] = read_policies(file.policies).all
+    assert (read.name, read.node_selector, read.tenants[0].half_life) == ("p", {"pool": "a"}, 21_600)
 
 
 def test_a_name_that_is_neither_shipped_nor_a_file_is_answered_with_the_shipped_ones() -> None:
@@ -64,7 +84,7 @@ def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("", "nodes is missing; the cluster file has the keys nodes, tenants, pods, policies, ends, expect."),
-        ("[]", "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, policies, ends, expect."),
+        ("[]", "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, policies, "),
         (small(podz=[]), "podz is not a known key; the cluster file has the keys nodes, "),
         (small(nodes={"n": 1}), "nodes is {'n': 1}; allowed is a list."),
         (small(nodes=["n"]), "nodes[0] is 'n'; allowed is a mapping with the keys name, allocatable, "),
@@ -107,6 +127,42 @@ def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
             "nodes[1].name gives a second node n-1; each needs a name of its own.",
         ),
         (small(expect={"bound": 1}), "expect.vetoed is missing; expect has the keys bound, vetoed, evicted."),
+        (small(policies={}), "policies is {}; allowed is a list."),
+        (small(policies=["p"]), "policies[0] is 'p'; allowed is a mapping."),
+        (
+            small(policies=[{"tenants": [{"name": "t", "weight": 1}]}]),
+            "policies[0].name is None; every policy ",
+        ),
+        (
+            small(policies=[policy(), policy()]),
+            "policies[1].name gives a second policy p; each needs a name of",
+        ),
+        (
+            small(policies=[policy(weight="x")]),
+            "policies[0].tenants[0].weight: Expected `float | null`, got `",
+        ),
+        (
+            small(policies=[policy(wieght=1)]),
+            "policies[0].tenants[0].wieght is not a known key; a policy has ",
+        ),
+        (
+            small(policies=[policy(minShare=120)]),
+            "policies[0].tenants[0].minShare is 120; give a number from 0",
+        ),
+        (
+            small(policies=[policy() | {"decayHalflife": "1h"}]),
+            "policies[0].decayHalflife is not a known key; ",
+        ),
+        (small(policies=[policy() | {"decayHalfLife": "1x"}]), "policies[0].decayHalfLife: '1x' is "),
+        (
+            small(policies=[policy(name=None)]),
+            "policies[0].tenants[0].name is missing; every tenant needs a ",
+        ),
+        (
+            small(policies=[policy() | {"tenants": []}]),
+            "policies[0].tenants is empty; name at least one tenant.",
+        ),
+        (small(ends="-1s"), "ends is '-1s'; allowed is a duration"),
         ("nodes: []\nnodes: []", "line 2: the key 'nodes' is given twice."),
     ],
 )

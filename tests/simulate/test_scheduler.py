@@ -83,7 +83,13 @@ async def test_the_three_verbs_are_asked_in_turn_in_the_shape_of_the_protocol() 
     uid = pod["metadata"]["uid"]
     amounts = {"cpu": "1", "nvidia.com/gpu": "1"}
     sent = {
-        "metadata": {"name": "train", "namespace": "team", "uid": uid, "annotations": {"x": "y"}},
+        "metadata": {
+            "name": "train",
+            "namespace": "team",
+            "uid": uid,
+            "creationTimestamp": pod["metadata"]["creationTimestamp"],
+            "annotations": {"x": "y"},
+        },
         "spec": {
             "schedulerName": "fair-quota",
             "containers": [{"name": "main", "resources": {"requests": amounts, "limits": amounts}}],
@@ -94,6 +100,47 @@ async def test_the_three_verbs_are_asked_in_turn_in_the_shape_of_the_protocol() 
         ("/filter", {"Pod": sent, "Nodes": None, "NodeNames": ["a", "b", "c"]}),
         ("/prioritize", {"Pod": sent, "Nodes": None, "NodeNames": ["c", "b"]}),
         ("/bind", {"PodName": "train", "PodNamespace": "team", "PodUID": uid, "Node": "c"}),
+    ]
+
+
+async def nominated(nodes: EmbeddedCluster, node: str) -> dict[str, Any]:
+    """A new pod that kvitej has nominated for the node."""
+    pod = nodes.create("team", "train", {"nvidia.com/gpu": 2}, {}, "fair-quota")
+    assert (await nodes.nominate("team", "train", pod["metadata"]["uid"], node)).done
+    return pod
+
+
+async def test_a_nominated_node_is_tried_alone_and_no_other_is_asked_about() -> None:
+    nodes = cluster("a", "b")
+    pod = await nominated(nodes, "b")
+    extender = Extender({"/filter": {"NodeNames": ["b"]}, "/bind": {}})
+    async with scheduler(extender, nodes) as stand_in:
+        assert await stand_in.schedule(pod, nothing) == Bound("b", 1, {}, nominated=True)
+    assert [(verb, body.get("NodeNames")) for verb, body in extender.asked] == [
+        ("/filter", ["b"]),
+        ("/bind", None),
+    ]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_where_the_nominated_node_does_not_hold_all_are_searched_and_the_nomination_ends(
+    taken: bool,
+) -> None:
+    nodes = cluster("a", "b")
+    pod = await nominated(nodes, "b")
+    if taken:
+        other = nodes.create("team", "taker", {"nvidia.com/gpu": 2}, {}, "other")
+        await nodes.bind(
+            namespace="team", name="taker", uid=other["metadata"]["uid"], node="b", annotations={}
+        )
+    extender = Extender({"/filter": {"NodeNames": [], "FailedNodes": {"a": "not its turn"}}})
+    async with scheduler(extender, nodes) as stand_in:
+        assert isinstance(await stand_in.schedule(pod, nothing), Unschedulable)
+    asked = [body["NodeNames"] for _, body in extender.asked]
+    assert asked == ([["a"]] if taken else [["b"], ["a", "b"]])
+    assert "nominatedNodeName" not in pod["status"]
+    assert pod["status"]["conditions"] == [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     ]
 
 
