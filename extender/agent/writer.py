@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
+import structlog
 
 from extender.kube.client import MERGE_PATCH, Answer, Client, StatusError
-from extender.wire.gpunode import API_VERSION, KIND, PATH
+from extender.wire.gpunode import API_VERSION, KIND, PATH, GPUNode
 from extender.wire.objects import Slim
+
+log = structlog.get_logger(__name__)
 
 NAMESPACE = "kvitej"
 """Of the Leases."""
@@ -70,6 +73,17 @@ class NodeWriter:
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
         self._lease_path = f"{self._leases_path}/{name}"
         self._node_path = f"/api/v1/nodes/{name}"
+
+    async def read(self) -> GPUNode | None:
+        """What the API server has; None when there is nothing, or nothing that can be read."""
+        answer = await self._client.get(self._report_path, timeout=self._timeout)
+        if answer.status == 404:
+            return None
+        try:
+            return msgspec.json.decode(_wanted(answer, 200).body, type=GPUNode)
+        except msgspec.DecodeError as error:
+            log.warning("the report from before can't be read", reason=str(error))
+            return None
 
     async def report(self, report: Report) -> None:
         """Have the GPUNode say this, and create it first where there is none."""

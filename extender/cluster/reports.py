@@ -7,15 +7,20 @@ clock.
 
 from dataclasses import dataclass
 
-from extender.wire.gpunode import GPUNodeStatus
+from extender.wire.gpunode import GPUNodeSpec, GPUNodeStatus
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSeen:
-    """The node's report says this from now on; `fault` says that it can't be read, and then there is no `report`."""
+    """The node's report says this from now on.
+
+    `status` is None where nothing is known of the cards: the agent has not written it yet, or `fault` says why the
+    report can't be read.
+    """
 
     node: str
-    report: GPUNodeStatus | None
+    spec: GPUNodeSpec
+    status: GPUNodeStatus | None
     fault: str = ""
 
 

@@ -16,7 +16,7 @@ from extender.cluster.reports import AgentEvent, Beat, ReportGone, ReportSeen
 from extender.kube.client import Client
 from extender.kube.reflector import Reflector
 from extender.kube.resource import Resource, Unreadable
-from extender.wire.gpunode import PATH, GPUNode
+from extender.wire.gpunode import PATH, GPUNode, GPUNodeSpec
 from extender.wire.objects import ObjectMeta, Slim
 
 NAMESPACE = "kvitej"
@@ -95,7 +95,7 @@ class Agents:
         return now - min(downs) if downs else 0.0
 
     def _unreadable(self, found: Unreadable) -> None:
-        self._tell(ReportSeen(found.name, None, found.reason))
+        self._tell(ReportSeen(found.name, GPUNodeSpec(), None, found.reason))
 
     def _lease(self, event: Lease | str) -> None:
         if isinstance(event, str):
@@ -111,4 +111,4 @@ class Agents:
 
 
 def _report(found: GPUNode) -> ReportSeen:
-    return ReportSeen(found.metadata.name, found.status)
+    return ReportSeen(found.metadata.name, found.spec, found.status)
