@@ -1,1 +1,1 @@
-"""What runs on each GPU node: reads the cards and the kubelet, and reports what they really are."""
+"""The node's agent, the only user of pynvml: NVML and /proc → GPUNode."""

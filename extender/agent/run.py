@@ -88,7 +88,9 @@ class Loop:
             pause = min(first * 2**self._failures, most) * random.uniform(0.5, 1)
             self._failures += 1
             self._not_before = now + pause
-            log.warning("the API server has not taken the report", reason=str(failure), again_in=round(pause, 1))
+            log.warning(
+                "the API server has not taken the report", reason=str(failure), again_in=round(pause, 1)
+            )
         else:
             self._failures = 0
 

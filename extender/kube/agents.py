@@ -16,7 +16,7 @@ from extender.cluster.reports import AgentEvent, Beat, ReportGone, ReportSeen
 from extender.kube.client import Client
 from extender.kube.reflector import Reflector
 from extender.kube.resource import Resource, Unreadable
-from extender.wire.gpunode import PATH, GPUNode, GPUNodeSpec
+from extender.wire.gpunode import PATH, GPUNodeSpec, GPUNodeStatus
 from extender.wire.objects import ObjectMeta, Slim
 
 NAMESPACE = "kvitej"
@@ -29,6 +29,14 @@ class LeaseSpec(Slim):
 class Lease(Slim):
     metadata: ObjectMeta
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+class Reported(Slim):
+    """A GPUNode as the watch has it."""
+
+    metadata: ObjectMeta
+    spec: GPUNodeSpec = msgspec.field(default_factory=GPUNodeSpec)
+    status: GPUNodeStatus | None = None
 
 
 class Agents:
@@ -61,8 +69,8 @@ class Agents:
         self._clock = clock
         self._wall = wall
         self._renewed: dict[str, datetime] = {}
-        reports: Resource[GPUNode, AgentEvent] = Resource(
-            PATH, GPUNode, _report, lambda name, uid: ReportGone(name), optional=True
+        reports: Resource[Reported, AgentEvent] = Resource(
+            PATH, Reported, _report, lambda name, uid: ReportGone(name), optional=True
         )
         leases: Resource[Lease, Lease | str] = Resource(
             f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
@@ -110,5 +118,5 @@ class Agents:
         self._tell(Beat(node, self._clock() - age))
 
 
-def _report(found: GPUNode) -> ReportSeen:
+def _report(found: Reported) -> ReportSeen:
     return ReportSeen(found.metadata.name, found.spec, found.status)

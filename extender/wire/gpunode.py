@@ -7,12 +7,18 @@ tell is left out (None here), never 0; what it should have told and did not stan
 
 import msgspec
 
-from extender.wire.objects import ListMeta, ObjectMeta, Slim
+from extender.wire.objects import ListMeta, Slim
 from extender.wire.topo import Link, LinkClass, LinkMatrix, TopoError
 
 API_VERSION = "kvitej.io/v1alpha1"
 KIND = "GPUNode"
 PATH = "/apis/kvitej.io/v1alpha1/gpunodes"
+
+
+class GPUNodeMeta(Slim, omit_defaults=True):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
 
 
 class Profile(Slim, omit_defaults=True):
@@ -48,6 +54,7 @@ class GPU(Slim, omit_defaults=True):
 
     `index` is the driver's and moves when a card vanishes. `numa` is None where it is not one node; `cpus` is a
     list such as 0-47,96-143. `clique` is its NVLink domain beyond this machine, `<cluster uuid>.<clique>`.
+    `geometry` is the place of its MIG profiles in the node's `geometries`, None for a card that has none.
     """
 
     uuid: str
@@ -57,7 +64,7 @@ class GPU(Slim, omit_defaults=True):
     numa: int | None = None
     cpus: str = ""
     clique: str | None = None
-    profiles: list[Profile] | None = None
+    geometry: int | None = None
     nvlinks: list[NVLinks] | None = None
 
 
@@ -69,11 +76,15 @@ class Links(Slim):
 
 
 class GPUNodeSpec(Slim, omit_defaults=True):
-    """`boot_id` is the kernel's; `links` is None where they could not all be read."""
+    """`boot_id` is the kernel's; `links` is None where they could not all be read.
+
+    `geometries`: each set of MIG profiles that cards of this node have, once.
+    """
 
     boot_id: str = ""
     driver: str = ""
-    gpus: list[GPU] = []
+    gpus: list[GPU] = msgspec.field(default_factory=list)
+    geometries: list[list[Profile]] = msgspec.field(default_factory=list)
     links: Links | None = None
 
 
@@ -115,7 +126,7 @@ class Instance(Slim, omit_defaults=True):
     name: str = ""
     start: int | None = None
     size: int | None = None
-    uuids: list[str] = []
+    uuids: list[str] = msgspec.field(default_factory=list)
     memory: Memory | None = None
 
 
@@ -160,13 +171,13 @@ class Health(Slim, omit_defaults=True):
     """
 
     healthy: bool
-    why: list[str] = []
+    why: list[str] = msgspec.field(default_factory=list)
     hold_until: str | None = None
-    xids: list[Xid] = []
+    xids: list[Xid] = msgspec.field(default_factory=list)
     ecc: ECC | None = None
     retired_pages: RetiredPages | None = None
     remapped_rows: RemappedRows | None = None
-    throttling: list[str] = []
+    throttling: list[str] = msgspec.field(default_factory=list)
     recovery: str | None = None
 
 
@@ -190,9 +201,9 @@ class GPUStatus(Slim, omit_defaults=True):
     memory: Memory | None = None
     processes: list[Process] | None = None
     mig: bool | None = None
-    instances: list[Instance] = []
+    instances: list[Instance] = msgspec.field(default_factory=list)
     sharing: str = "none"
-    unreadable: list[Unreadable] = []
+    unreadable: list[Unreadable] = msgspec.field(default_factory=list)
 
 
 class Problem(Slim):
@@ -244,14 +255,14 @@ class GPUNodeStatus(Slim, omit_defaults=True):
 
     when: str = ""
     agent: str = ""
-    gpus: list[GPUStatus] = []
+    gpus: list[GPUStatus] = msgspec.field(default_factory=list)
     problem: Problem | None = None
     kubelet: Kubelet | None = None
     summary: Summary | None = None
 
 
 class GPUNode(Slim, omit_defaults=True):
-    metadata: ObjectMeta
+    metadata: GPUNodeMeta
     spec: GPUNodeSpec = msgspec.field(default_factory=GPUNodeSpec)
     status: GPUNodeStatus | None = None
     api_version: str = ""

@@ -19,6 +19,7 @@ from extender.wire.gpunode import (
 )
 
 GiB = 2**30
+STEP = -(-80 * GiB // 100)
 TIMES = ("when", "last", "hold_until")
 CHOICES = {"remote": "switch", "severity": "transient", "sharing": "mps"}
 
@@ -62,7 +63,7 @@ def card(index: int = 0, *, used: int = 0, pods: dict[str | None, int] | None = 
         f"GPU-{index}",
         index,
         Health(True),
-        Memory(80 * GiB, used, GiB // 2),
+        Memory(80 * GiB, used, GiB // 2, STEP),
         processes,
         False,
     )

@@ -14,9 +14,8 @@ from extender.agent.run import Loop
 from extender.agent.writer import NodeWriter
 from extender.config import Agent as Settings
 from extender.kube.client import Client, connect
-from extender.wire.gpunode import GPUNode, Held, Kubelet
-from extender.wire.objects import ObjectMeta
-from tests.agent.builders import GiB, card, spec, status
+from extender.wire.gpunode import GPUNode, GPUNodeMeta, Held, Kubelet
+from tests.agent.builders import STEP, GiB, card, spec, status
 from tests.fakes.apiserver import FakeApiServer
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -46,7 +45,7 @@ class Run:
     def __init__(self, server: FakeApiServer, client: Client) -> None:
         self.server = server
         self.now = -5.0
-        self.seen = GPUNode(ObjectMeta(name="a"), spec(), status(card()))
+        self.seen = GPUNode(GPUNodeMeta(name="a"), spec(), status(card()))
         self.loop = Loop(
             NodeWriter(client, "a", timeout=1),
             self._look,
@@ -97,11 +96,11 @@ async def test_at_rest_there_is_one_report_and_a_beat_each_thirty_seconds(run: R
 
 async def test_memory_is_written_when_it_has_grown_by_a_step_and_never_said_too_low(run: Run) -> None:
     await run.sample(used=0)
-    step = run.server.read("gpunodes", "a")["status"]["gpus"][0]["memory"].get("slack", 0)
+    assert run.server.read("gpunodes", "a")["status"]["gpus"][0]["memory"]["slack"] == STEP
     written = 0
     for used in range(0, 20 * GiB, GiB // 8):
         written += (await run.sample(used=used)).count("status")
-        assert run.used <= used < run.used + max(step, 80 * GiB // 100 + 1)
+        assert run.used <= used < run.used + STEP
     assert 15 < written < 30
 
 

@@ -28,8 +28,8 @@ from tests.fakes.cluster import (
     Watcher,
     event_line,
     patched,
-    stepwise_patched,
     selector,
+    stepwise_patched,
     strategically_patched,
 )
 
@@ -318,9 +318,7 @@ class FakeApiServer(Cluster):
         if key in self.stores[resource]:
             return _status(409, f"{key} already exists", "AlreadyExists")
         self.put(resource, key, made)
-        return web.Response(
-            status=201, body=self.stores[resource][key].body, content_type="application/json"
-        )
+        return web.Response(status=201, body=self.stores[resource][key].body, content_type="application/json")
 
     async def _patch_part(self, request: web.Request) -> web.Response:
         """A merge patch or a JSON patch, of the status or of all the rest."""
