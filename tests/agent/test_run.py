@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -42,14 +43,14 @@ async def client(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[Client]
 class Run:
     """A loop whose node and clock are the test's: each `sample` is one look, five seconds after the one before."""
 
-    def __init__(self, server: FakeApiServer, client: Client) -> None:
+    def __init__(self, server: FakeApiServer, client: Client, settings: Settings | None = None) -> None:
         self.server = server
         self.now = -5.0
         self.seen = GPUNode(GPUNodeMeta(name="a"), spec(), status(card()))
         self.loop = Loop(
             NodeWriter(client, "a", timeout=1),
             self._look,
-            Settings(),
+            settings or Settings(),
             clock=lambda: self.now,
             wall=lambda: NOON + timedelta(seconds=self.now),
         )
@@ -92,6 +93,26 @@ async def test_at_rest_there_is_one_report_and_a_beat_each_thirty_seconds(run: R
     assert run.server.read("gpunodes", "a")["spec"]["bootId"] == "boot-1"
     assert await run.sample(used=GiB, times=60) == ["leases"] * 10
     assert run.beat == NOON + timedelta(seconds=300)
+
+
+async def test_the_heartbeat_is_as_often_as_configured(server: FakeApiServer, client: Client) -> None:
+    run = Run(server, client, Settings(heartbeat=10))
+    await run.sample()
+    assert await run.sample(times=60) == ["leases"] * 30
+
+
+async def test_the_node_is_looked_at_as_often_as_configured(server: FakeApiServer, client: Client) -> None:
+    looks = 0
+
+    async def look() -> GPUNode:
+        nonlocal looks
+        looks += 1
+        return GPUNode(GPUNodeMeta(name="a"), spec(), status(card()))
+
+    loop = Loop(NodeWriter(client, "a"), look, Settings(sample=0.05))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(loop.run(), 0.62)
+    assert 6 <= looks <= 13
 
 
 async def test_memory_is_written_when_it_has_grown_by_a_step_and_never_said_too_low(run: Run) -> None:

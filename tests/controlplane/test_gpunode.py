@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,18 @@ import pytest
 import yaml
 
 from extender.agent.writer import JSON_PATCH, NodeWriter, Report
+from extender.cluster.reports import AgentEvent, Beat, ReportSeen
+from extender.kube.agents import Agents
 from extender.kube.client import Client, StatusError, connect
-from extender.wire.gpunode import API_VERSION, KIND, PATH, GPUNode
+from extender.wire.gpunode import API_VERSION, KIND, PATH, GPUNode, GPUNodeStatus, Held
 from tests.agent.builders import card, full_parts, spec, status
+from tests.agent.kubelet import FakeKubelet, messages
+from tests.controlplane.agent import Agent
 from tests.controlplane.api import Api, ApiError, Object, node, pod, wait_until
 from tests.controlplane.extender import grant
 from tests.controlplane.processes import ControlPlane
+from tests.fakes.nvml import CannotBuild, build, write
+from tests.fakes.nvml.machines import h100_mig
 
 pytestmark = pytest.mark.controlplane
 
@@ -79,6 +87,26 @@ async def agent(server: Api, control_plane: ControlPlane) -> AsyncIterator[Api]:
 async def client(agent: Api, control_plane: ControlPlane) -> AsyncIterator[Client]:
     async with await connect(control_plane.kubeconfig("agent-gpu-a")) as client:
         yield client
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Path:
+    try:
+        return build(tmp_path)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def socket() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        yield Path(folder) / "kubelet.sock"
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path, socket: Path) -> Iterator[FakeKubelet]:
+    with FakeKubelet(messages(tmp_path), socket) as running:
+        yield running
 
 
 async def refusal(call: Awaitable[Any]) -> str:
@@ -246,3 +274,75 @@ async def test_a_writer_for_another_node_is_told_why_it_may_not(server: Api, cli
     with pytest.raises(StatusError, match="which is gpu-a, not gpu-b"):
         await writer.report(parts())
     assert writer.written is None
+
+
+async def test_an_agent_tells_what_its_cards_and_kubelet_do_and_nothing_at_rest(
+    server: Api,
+    agent: Api,
+    control_plane: ControlPlane,
+    nvml: Path,
+    kubelet: FakeKubelet,
+    socket: Path,
+    tmp_path: Path,
+) -> None:
+    cards, machine = tmp_path / "cards.txt", h100_mig()
+    write(cards, machine)
+    told: list[AgentEvent] = []
+    config = {"sample": "1s", "heartbeat": "1s", "kubeletSocket": str(socket), "kubeletGrace": "1s"}
+    process = Agent(control_plane, "gpu-a", "agent-gpu-a", library=nvml, cards=cards, config=config)
+    async with await connect(control_plane.kubeconfig("kvitej")) as reader:
+        following = asyncio.create_task(Agents(reader, told.append).run())
+        try:
+            await story(server, process, kubelet, cards, machine, told)
+        finally:
+            process.kill()
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+
+
+async def story(
+    server: Api, process: Agent, kubelet: FakeKubelet, cards: Path, machine: str, told: list[AgentEvent]
+) -> None:
+    def last() -> GPUNodeStatus | None:
+        reports = [each for each in told if isinstance(each, ReportSeen) and each.node == "gpu-a"]
+        return reports[-1].status if reports else None
+
+    async def until(holds: Callable[[GPUNodeStatus], bool], what: str) -> None:
+        await wait_until(
+            lambda: (said := last()) is not None and holds(said), 20, lambda: f"{what}: {last()}"
+        )
+
+    def beats() -> list[Beat]:
+        return [each for each in told if isinstance(each, Beat)]
+
+    await until(lambda said: len(said.gpus) == 8, "the first report")
+    first = await server.get(f"{PATH}/gpu-a")
+    assert first["spec"]["gpus"][0]["model"] == "NVIDIA H100 80GB HBM3"
+    assert first["status"]["summary"]["health"] == "healthy"
+    stored, sent = first["metadata"]["resourceVersion"], len(beats())
+    await wait_until(lambda: len(beats()) >= sent + 4, 20, "beats at rest")
+    assert (await server.get(f"{PATH}/gpu-a"))["metadata"]["resourceVersion"] == stored
+
+    write(
+        cards,
+        machine + f"\ngpu 1\nmemory {81559 * 2**20} {480 * 2**20} {48 * 2**30}\nprocess 77 {48 * 2**30}\n",
+    )
+    await until(
+        lambda said: said.gpus[1].memory is not None and said.gpus[1].memory.used == 48 * 2**30, "use"
+    )
+    kubelet.pods = {("team", "train", "main"): ["GPU-2"]}
+    held = Held("team", "train", "main", "nvidia.com/gpu", ["GPU-2"])
+    await until(lambda said: said.kubelet is not None and said.kubelet.held == [held], "who holds what")
+    kubelet.stop()
+    await until(lambda said: said.kubelet is not None and said.kubelet.held is None, "no kubelet")
+    kubelet.start()
+    await until(lambda said: said.kubelet is not None and said.kubelet.held == [held], "the kubelet again")
+    write(cards, machine)
+    await until(
+        lambda said: said.gpus[1].memory is not None and said.gpus[1].memory.used < 2**30, "memory back"
+    )
+    assert process.running
+    assert process.resident() < 100e6
+    process.stop()
+    assert "Traceback" not in process.log.read_text()
