@@ -238,10 +238,6 @@ class GPUNodeList(Slim):
 _CELLS = {str(Link(kind)): Link(kind) for kind in LinkClass if kind is not LinkClass.NVLINK}
 
 
-def links_of(matrix: LinkMatrix) -> Links:
-    return Links(list(matrix.gpus), [" ".join(map(str, row)) for row in matrix.links])
-
-
 def matrix_of(spec: GPUNodeSpec) -> LinkMatrix | None:
     """The links as the rest of kvitej takes them; None where they are not known.
 

@@ -17,6 +17,7 @@ whenever it changes; write it with `write`, so that it is never half there.
     cpus 0-47,96-143
     path X NODE SYS …                   # PCIe to each card
     nvlink 0-17 switch                  # or: 2 gpu 00000000:07:00.0; 3 cpu; 4 unknown; 5 off
+    peers                               # can reach other cards that say so over NVLink, whatever the links' ends
     mig on
     profile NUMBER ID NAME SLICES MIB SMS SIZE MOST START,START
     instance ID PROFILE START USED [UUID]   # without a UUID it has no compute instance

@@ -35,7 +35,7 @@ typedef struct { int active, type; char pci[32]; } NvLink;
 typedef struct {
     char uuid[96], name[96], pci[32], cpus[128], numa[64], path[512], cluster[40];
     unsigned minor;
-    int has_memory, mig, ecc, rows, retired, throttle, recovery, compute_mode, fabric;
+    int has_memory, peers, mig, ecc, rows, retired, throttle, recovery, compute_mode, fabric;
     unsigned long long total, reserved, used, corrected, uncorrected;
     unsigned row[4], page[3], clique;
     unsigned processes, instances, xids;
@@ -116,6 +116,7 @@ static void say_of_gpu(Gpu *gpu, const char *word, const char *rest) {
     else if (!strcmp(word, "path")) copy(gpu->path, sizeof gpu->path, rest);
     else if (!strcmp(word, "memory"))
         gpu->has_memory = sscanf(rest, "%llu %llu %llu", &gpu->total, &gpu->reserved, &gpu->used) == 3;
+    else if (!strcmp(word, "peers")) gpu->peers = 1;
     else if (!strcmp(word, "mig")) gpu->mig = !strcmp(rest, "on") ? 2 : 1;
     else if (!strcmp(word, "ecc")) gpu->ecc = sscanf(rest, "%llu %llu", &gpu->corrected, &gpu->uncorrected) == 2;
     else if (!strcmp(word, "rows"))
@@ -459,6 +460,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvm
              : !strcmp(word, "NODE") ? NVML_TOPOLOGY_NODE
              : !strcmp(word, "SYS")  ? NVML_TOPOLOGY_SYSTEM
                                      : NVML_TOPOLOGY_INTERNAL;
+    DONE;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t index,
+                                           nvmlGpuP2PStatus_t *status) {
+    BEGIN(device);
+    NEEDS(index == NVML_P2P_CAPS_INDEX_NVLINK);
+    *status = gpu->peers && now.gpu[gpu_of(other)].peers ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
     DONE;
 }
 
