@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,9 @@ class Node:
         """From now on the machine with these lines besides, and without those said before."""
         nvml.write(self._scenario, self._machine + "\n".join([*lines, ""]))
 
+    def ends(self, pid: int) -> None:
+        shutil.rmtree(self.proc / str(pid))
+
     def process(self, pid: int, cgroup: str, command: str = "python") -> None:
         folder = self.proc / str(pid)
         folder.mkdir(exist_ok=True)
@@ -53,7 +57,9 @@ class Node:
         (folder / "comm").write_text(f"{command}\n")
 
     def agent(self, before: GPUNode | None = None, patience: float = 5.0) -> Sampler:
-        sampler = Sampler("node-1", before, patience=patience, proc=self.proc, clock=lambda: self.clock)
+        sampler = Sampler(
+            "node-1", before, patience=patience, opening=patience, proc=self.proc, clock=lambda: self.clock
+        )
         self._samplers.append(sampler)
         return sampler
 

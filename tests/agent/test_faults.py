@@ -163,6 +163,7 @@ def test_a_driver_that_hangs_is_said_and_frees_no_card(node: Node, function: str
     problem = status(report).problem
     assert problem is not None
     assert (problem.reason, problem.message) == ("DriverHangs", "The NVIDIA driver does not answer.")
+    assert card(report, 0).health.why == [problem.message]
     assert healthy(report) == [False] * 4
     assert report.spec == before.spec
     node.say("generation 2")
@@ -279,6 +280,25 @@ def test_xids_are_told_once_and_by_their_card(node: Node) -> None:
     node.clock += HOLD_DOWN
     # The driver of this tray can say what a card needs, and says nothing: that is the proof.
     assert healthy(agent.sample()) == [True] * 4
+
+
+def test_a_refused_watch_for_xids_is_said_and_tried_again(node: Node) -> None:
+    node.is_a(machines.gb200_tray)
+    agent = node.agent()
+    node.say("fault nvmlDeviceRegisterEvents unknown 2")
+    assert card(agent.sample(), 2).unreadable[0].what == "xids"
+    assert card(agent.sample(), 2).unreadable[0].what == "xids"
+    node.say()
+    assert card(agent.sample(), 2).unreadable == []
+
+
+def test_what_is_no_text_is_refused(node: Node) -> None:
+    node.is_a(machines.gb200_tray)
+    node.say("gpu 1", "name caf\udce9")
+    report = node.agent().sample()
+    assert [(one.what, one.why) for one in card(report, 1).unreadable] == [
+        ("model", "what the driver says is no text")
+    ]
 
 
 def test_the_state_of_a_card_is_read_whole(node: Node) -> None:

@@ -75,10 +75,12 @@ def test_any_text_can_be_read(text: str) -> None:
     assert pod_in(text) is None
 
 
-def test_proc_is_read_and_what_is_gone_is_nobodys(tmp_path: Path) -> None:
+def test_proc_is_read_and_what_is_gone_is_not_taken_for_nobodys(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/cgroup").write_bytes(f"0::/kubepods/pod{UID}/\n".encode() + b"\xff\n")
     (tmp_path / "7/comm").write_text("trainer\n")
     assert (pod_of(7, tmp_path), command_of(7, tmp_path)) == (UID, "trainer")
-    assert (pod_of(8, tmp_path), command_of(8, tmp_path)) == (None, "")
+    with pytest.raises(ProcessLookupError):
+        pod_of(8, tmp_path)
+    assert command_of(8, tmp_path) == ""
     assert command_of(os.getpid()) != ""

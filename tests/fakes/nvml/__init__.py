@@ -28,7 +28,6 @@ whenever it changes; write it with `write`, so that it is never half there.
     rows CORRECTED UNCORRECTED PENDING FAILED
     throttle 0x8
     recovery 0
-    compute-mode 3
     fabric CLUSTER-HEX CLIQUE
     xid SEQUENCE CODE                   # told once, in the order of SEQUENCE
 
@@ -87,7 +86,7 @@ def load(library: Path) -> None:
 def write(path: Path, scenario: str) -> None:
     """Write a scenario at one stroke."""
     part = path.with_suffix(".part")
-    part.write_text(scenario)
+    part.write_bytes(scenario.encode(errors="surrogateescape"))
     part.replace(path)
 
 

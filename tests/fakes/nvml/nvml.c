@@ -35,7 +35,7 @@ typedef struct { int active, type; char pci[32]; } NvLink;
 typedef struct {
     char uuid[96], name[96], pci[32], cpus[128], numa[64], path[512], cluster[40];
     unsigned minor;
-    int has_memory, peers, mig, ecc, rows, retired, throttle, recovery, compute_mode, fabric;
+    int has_memory, peers, mig, ecc, rows, retired, throttle, recovery, fabric;
     unsigned long long total, reserved, used, corrected, uncorrected;
     unsigned row[4], page[3], clique;
     unsigned processes, instances, xids;
@@ -125,7 +125,6 @@ static void say_of_gpu(Gpu *gpu, const char *word, const char *rest) {
         gpu->retired = sscanf(rest, "%u %u %u", gpu->page, gpu->page + 1, gpu->page + 2) == 3;
     else if (!strcmp(word, "throttle")) gpu->throttle = 1 + (int)strtol(rest, NULL, 0);
     else if (!strcmp(word, "recovery")) gpu->recovery = 1 + atoi(rest);
-    else if (!strcmp(word, "compute-mode")) gpu->compute_mode = 1 + atoi(rest);
     else if (!strcmp(word, "fabric")) gpu->fabric = sscanf(rest, "%39s %u", gpu->cluster, &gpu->clique) == 2;
     else if (!strcmp(word, "profile")) say_profile(gpu, rest);
     else if (!strcmp(word, "nvlink")) say_links(gpu, rest);
@@ -560,13 +559,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, 
     BEGIN(device);
     NEEDS(gpu->throttle);
     *reasons = (unsigned long long)gpu->throttle - 1;
-    DONE;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
-    BEGIN(device);
-    NEEDS(gpu->compute_mode);
-    *mode = (nvmlComputeMode_t)(gpu->compute_mode - 1);
     DONE;
 }
 
