@@ -81,9 +81,15 @@ class Reader:
             sentence = lost(error)
             if sentence is not None:
                 raise Lost(sentence) from None
-            if error.value not in _ABSENT and all(known.what != what for known in self.unreadable):
-                self.unreadable.append(Unreadable(what, str(error).rstrip(".").lower()))
-            return None
+            if error.value not in _ABSENT:
+                self._refused(what, str(error).rstrip(".").lower())
+        except UnicodeDecodeError:
+            self._refused(what, "what the driver says is no text")
+        return None
+
+    def _refused(self, what: str, why: str) -> None:
+        if all(known.what != what for known in self.unreadable):
+            self.unreadable.append(Unreadable(what, why))
 
 
 def identity(handle: Handle, index: int, reader: Reader) -> GPU:

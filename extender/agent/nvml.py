@@ -27,6 +27,8 @@ from extender.wire.gpunode import GPU, Links, Problem, Profile, Unreadable
 
 PATIENCE = 3.0
 """Seconds that one sample may take in all."""
+OPENING = 15.0
+"""The same where the library has to be opened: a driver that nobody uses wakes each card first."""
 REOPEN_AFTER = 60.0
 """Seconds between two openings of the library while a card is lost: only so it can be seen coming back."""
 
@@ -66,6 +68,7 @@ class _Session:
 
     def __init__(self, driver: str, events: Any, command: Callable[[int], str]) -> None:
         self.driver = driver
+        self.awake = False
         self.known: dict[int, _Known] = {}
         self.links: Links | None = None
         self._events = events
@@ -133,7 +136,8 @@ class _Session:
             return known
         gpu = cards.identity(handle, index, reader)
         profiles = [] if mig is None else cards.profiles(handle, reader)
-        if known is None and self._events is not None:
+        registered = known is not None and all(part.what != "xids" for part in known.unreadable)
+        if self._events is not None and not registered:
             reader.ask(
                 "xids",
                 pynvml.nvmlDeviceRegisterEvents,
@@ -150,8 +154,14 @@ class _Session:
 class Nvml:
     """One reader of a node's driver. `command` gives the name of a process by its pid."""
 
-    def __init__(self, patience: float = PATIENCE, command: Callable[[int], str] = command_of) -> None:
+    def __init__(
+        self,
+        patience: float = PATIENCE,
+        opening: float = OPENING,
+        command: Callable[[int], str] = command_of,
+    ) -> None:
         self._patience = patience
+        self._opening = opening
         self._command = command
         self._driver = Worker("nvml")
         self._session: _Session | None = None
@@ -160,18 +170,20 @@ class Nvml:
 
     def sample(self, when: float) -> Sample:
         """Look at everything once. Never raises for what the driver does; `when` is seconds since 1970."""
-        deadline = time.monotonic() + self._patience
+        began = time.monotonic()
         try:
             if self._lost and not 0 <= when - self._opened < REOPEN_AFTER:
-                self._close(deadline)
-            session, count = self._open(when, deadline)
+                self._close(began + self._patience)
+            session, count = self._open(when, began)
         except Hangs:
             return Sample(when, problem=_HANGS)
         except pynvml.NVMLError as error:
             return Sample(when, problem=_problem(error))
         if not count:
             return Sample(when, session.driver, problem=_PROBLEMS[pynvml.NVML_ERROR_GPU_NOT_FOUND])
+        deadline = began + (self._patience if session.awake else self._opening)
         sample = Sample(when, session.driver, self._cards(session, count, deadline))
+        session.awake = True
         self._lost = any(card.lost for card in sample.cards) and not session.hangs
         try:
             # Time is left for these even if a card has used it up.
@@ -189,14 +201,15 @@ class Nvml:
             self._close(time.monotonic() + self._patience)
         self._driver.close()
 
-    def _open(self, when: float, deadline: float) -> tuple[_Session, int]:
+    def _open(self, when: float, began: float) -> tuple[_Session, int]:
         """The session, and how many cards there are; opened again if the driver has been."""
         if self._session is not None:
             try:
-                count = self._ask(pynvml.nvmlDeviceGetCount, deadline)
+                count = self._ask(pynvml.nvmlDeviceGetCount, began + self._patience)
                 return self._session, count
             except pynvml.NVMLError:
-                self._close(deadline)
+                self._close(began + self._patience)
+        deadline = began + self._opening
         self._opened = when
         self._session = self._ask(self._begin, deadline)
         return self._session, self._ask(pynvml.nvmlDeviceGetCount, deadline)

@@ -19,14 +19,19 @@ _POD = re.compile(rf"(?:^|[/:-])pod({_UID}|{_STATIC})(?=\.slice|/|:|$)")
 
 
 def pod_of(pid: int, proc: Path = PROC) -> str | None:
-    """The uid of the pod that a process belongs to; None if it is of no pod, has ended or may not be looked at.
+    """The uid of the pod that a process belongs to; None if it is of no pod.
 
-    Needs the host's pids: a container that does not share them sees other processes under the same numbers.
+    Needs the host's pids: a container that does not share them may see others under the same numbers.
+
+    Raises
+    ------
+    ProcessLookupError
+        If the process can't be seen: it has ended, or is not in this pid namespace.
     """
     try:
         return pod_in((proc / str(pid) / "cgroup").read_text(errors="replace"))
-    except OSError:
-        return None
+    except OSError as error:
+        raise ProcessLookupError(f"Process {pid} can't be seen.") from error
 
 
 def pod_in(cgroup: str) -> str | None:

@@ -55,27 +55,26 @@ def report(
         The report before this one, from this agent or from the API server; what it says holds on if the machine was
         not started again since.
     pod_of
-        The uid of the pod that a process belongs to.
+        The uid of the pod that a process belongs to; raises ProcessLookupError if that can't be seen.
     replicas
         By uuid of a card: into how many the device plugin divides it; 1 where it is not named.
     """
     old = before if before is not None and before.spec.boot_id == boot_id else None
-    cards = _with_identity(sample.cards, old)
+    gone = _cards(old, sample.problem.message if sample.problem else _GONE)
+    cards = _with_identity(sample.cards, gone)
     told = {status.uuid: status for status in (old.status.gpus if old and old.status else []) if status.uuid}
-    gpus, statuses = [], []
     seen = {card.gpu.uuid for card in cards if card.gpu.uuid}
-    cards += [card for card in _cards(old) if card.gpu.uuid and card.gpu.uuid not in seen]
-    indices = _indices(cards, old)
+    cards += [card for card in gone if card.gpu.uuid and card.gpu.uuid not in seen]
+    placed = sorted(zip(_indices(cards, old), cards, strict=True), key=lambda pair: pair[0])
+    gpus, statuses = [], []
     geometries: list[list[Profile]] = []
-    for card, index in zip(cards, indices, strict=True):
+    for index, card in placed:
         if card.profiles and card.profiles not in geometries:
             geometries.append(card.profiles)
         geometry = geometries.index(card.profiles) if card.profiles else None
         gpus.append(structs.replace(card.gpu, index=index, geometry=geometry))
         statuses.append(_status(card, index, told.get(card.gpu.uuid), sample.when, pod_of, replicas))
-    gpus.sort(key=lambda gpu: gpu.index)
-    statuses.sort(key=lambda status: status.index)
-    numbers = {card.gpu.index: index for card, index in zip(cards, indices, strict=True) if not card.lost}
+    numbers = {card.gpu.index: index for index, card in placed if not card.lost}
     return GPUNode(
         api_version=API_VERSION,
         kind=KIND,
@@ -101,13 +100,13 @@ def changed(old: GPUNode | None, new: GPUNode) -> bool:
     )
 
 
-def _with_identity(cards: list[Card], old: GPUNode | None) -> list[Card]:
+def _with_identity(cards: list[Card], gone: list[Card]) -> list[Card]:
     """The cards, less what only looks new: one that was lost before it could be asked who it is.
 
     It is taken for the card that is missing, by its index where several are.
     """
     seen = {card.gpu.uuid for card in cards}
-    missing = [card for card in _cards(old) if card.gpu.uuid not in seen]
+    missing = [card for card in gone if card.gpu.uuid not in seen]
     found = []
     for card in cards:
         likely = [one for one in missing if len(missing) == 1 or one.gpu.index == card.gpu.index]
@@ -120,14 +119,13 @@ def _with_identity(cards: list[Card], old: GPUNode | None) -> list[Card]:
     return found
 
 
-def _cards(old: GPUNode | None) -> list[Card]:
-    """The cards that have been here before, as they are if the driver no longer shows them."""
+def _cards(old: GPUNode | None, lost: str) -> list[Card]:
+    """The cards that have been here before, as they are if the driver no longer shows them: `lost`."""
     if old is None:
         return []
-    geometries = old.spec.geometries
+    known = dict(enumerate(old.spec.geometries))
     return [
-        Card(gpu, geometries[gpu.geometry] if gpu.geometry is not None else [], lost=_GONE)
-        for gpu in old.spec.gpus
+        Card(gpu, known.get(-1 if gpu.geometry is None else gpu.geometry, []), lost) for gpu in old.spec.gpus
     ]
 
 
@@ -173,7 +171,7 @@ def _status(
         return structs.replace(last, index=index, health=health, unreadable=card.unreadable)
     processes = None
     if card.processes is not None:
-        processes = [structs.replace(process, pod=pod_of(process.pid)) for process in card.processes]
+        processes = [_with_pod(process, pod_of) for process in card.processes]
     shared = "time-slicing" if replicas.get(card.gpu.uuid, 1) > 1 else "none"
     return GPUStatus(
         uuid=card.gpu.uuid,
@@ -186,6 +184,13 @@ def _status(
         sharing="mps" if any(process.mps for process in processes or []) else shared,
         unreadable=card.unreadable,
     )
+
+
+def _with_pod(process: Process, pod_of: Callable[[int], str | None]) -> Process:
+    try:
+        return structs.replace(process, pod=pod_of(process.pid))
+    except ProcessLookupError:
+        return structs.replace(process, hidden=True)
 
 
 def _with_slack(memory: Memory | None) -> Memory | None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from extender.agent.nvml import PATIENCE, Nvml
+from extender.agent.nvml import OPENING, PATIENCE, Nvml
 from extender.agent.processes import PROC, command_of, pod_of
 from extender.agent.report import report
 from extender.wire.gpunode import GPUNode
@@ -19,8 +19,9 @@ class Sampler:
     ----------
     before
         What the API server has of this node, so that a restart of the agent forgets no trouble of a card.
-    patience
-        Seconds that a sample may take, whatever the driver does; half as much again in the worst case.
+    patience, opening
+        Seconds that a sample may take, whatever the driver does, and that one may in which the driver's library is
+        opened; a quarter of `patience` comes on top in the worst case.
     proc
         Where the host's processes are seen.
     clock
@@ -33,6 +34,7 @@ class Sampler:
         before: GPUNode | None = None,
         *,
         patience: float = PATIENCE,
+        opening: float = OPENING,
         proc: Path = PROC,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -40,10 +42,10 @@ class Sampler:
         self._last = before
         self._proc = proc
         self._clock = clock
-        self._nvml = Nvml(patience, lambda pid: command_of(pid, proc))
+        self._nvml = Nvml(patience, opening, lambda pid: command_of(pid, proc))
 
     def sample(self, replicas: Mapping[str, int] | None = None) -> GPUNode:
-        """The report as of now; blocks for as long as `patience` says. Never raises for what the driver does.
+        """The report as of now; blocks for as long as it may take. Never raises for what the driver does.
 
         `replicas`: by uuid of a card, into how many the device plugin divides it.
         """

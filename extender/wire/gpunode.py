@@ -104,7 +104,9 @@ class Memory(Slim, omit_defaults=True):
 class Process(Slim, omit_defaults=True):
     """`used` is None where the driver does not say; `pod` is a uid, None for a process of no pod.
 
-    `instance` is the id of the MIG instance that it runs on; `mps` says that it is a client of MPS.
+    `instance` is the id of the MIG instance that it runs on; `mps` says that it is a client of MPS, or its server.
+    `hidden`: the agent sees no process with this pid, since it has just ended or the agent does not share the host's
+    pids; then it is not known whose it is.
     """
 
     pid: int
@@ -112,6 +114,7 @@ class Process(Slim, omit_defaults=True):
     pod: str | None = None
     instance: int | None = None
     mps: bool = False
+    hidden: bool = False
 
 
 class Instance(Slim, omit_defaults=True):
@@ -262,11 +265,11 @@ class GPUNodeStatus(Slim, omit_defaults=True):
 
 
 class GPUNode(Slim, omit_defaults=True):
-    metadata: GPUNodeMeta
-    spec: GPUNodeSpec = msgspec.field(default_factory=GPUNodeSpec)
-    status: GPUNodeStatus | None = None
     api_version: str = ""
     kind: str = ""
+    metadata: GPUNodeMeta = msgspec.field(default_factory=GPUNodeMeta)
+    spec: GPUNodeSpec = msgspec.field(default_factory=GPUNodeSpec)
+    status: GPUNodeStatus | None = None
 
 
 class GPUNodeList(Slim):
@@ -275,10 +278,6 @@ class GPUNodeList(Slim):
 
 
 _CELLS = {str(Link(kind)): Link(kind) for kind in LinkClass if kind is not LinkClass.NVLINK}
-
-
-def links_of(matrix: LinkMatrix) -> Links:
-    return Links(list(matrix.gpus), [" ".join(map(str, row)) for row in matrix.links])
 
 
 def matrix_of(spec: GPUNodeSpec) -> LinkMatrix | None:

@@ -46,7 +46,7 @@ class Run:
     def __init__(self, server: FakeApiServer, client: Client, settings: Settings | None = None) -> None:
         self.server = server
         self.now = -5.0
-        self.seen = GPUNode(GPUNodeMeta(name="a"), spec(), status(card()))
+        self.seen = GPUNode(metadata=GPUNodeMeta(name="a"), spec=spec(), status=status(card()))
         self.loop = Loop(
             NodeWriter(client, "a", timeout=1),
             self._look,
@@ -107,7 +107,7 @@ async def test_the_node_is_looked_at_as_often_as_configured(server: FakeApiServe
     async def look() -> GPUNode:
         nonlocal looks
         looks += 1
-        return GPUNode(GPUNodeMeta(name="a"), spec(), status(card()))
+        return GPUNode(metadata=GPUNodeMeta(name="a"), spec=spec(), status=status(card()))
 
     loop = Loop(NodeWriter(client, "a"), look, Settings(sample=0.05))
     with pytest.raises(TimeoutError):

@@ -17,6 +17,7 @@ whenever it changes; write it with `write`, so that it is never half there.
     cpus 0-47,96-143
     path X NODE SYS …                   # PCIe to each card
     nvlink 0-17 switch                  # or: 2 gpu 00000000:07:00.0; 3 cpu; 4 unknown; 5 off
+    peers                               # can reach other cards that say so over NVLink, whatever the links' ends
     mig on
     profile NUMBER ID NAME SLICES MIB SMS SIZE MOST START,START
     instance ID PROFILE START USED [UUID]   # without a UUID it has no compute instance
@@ -27,7 +28,6 @@ whenever it changes; write it with `write`, so that it is never half there.
     rows CORRECTED UNCORRECTED PENDING FAILED
     throttle 0x8
     recovery 0
-    compute-mode 3
     fabric CLUSTER-HEX CLIQUE
     xid SEQUENCE CODE                   # told once, in the order of SEQUENCE
 
@@ -86,7 +86,7 @@ def load(library: Path) -> None:
 def write(path: Path, scenario: str) -> None:
     """Write a scenario at one stroke."""
     part = path.with_suffix(".part")
-    part.write_text(scenario)
+    part.write_bytes(scenario.encode(errors="surrogateescape"))
     part.replace(path)
 
 

@@ -109,7 +109,7 @@ def _nvlinks(row: tuple[Link, ...], switch: bool) -> list[str]:
     return [f"nvlink {link} gpu {pci(peer)}" for link, peer in enumerate(ends)]
 
 
-_MODERN = ("ecc 0 0", "rows 0 0 0 0", "retired 0 0 0", "throttle 0x1", "recovery 0", "compute-mode 0")
+_MODERN = ("ecc 0 0", "rows 0 0 0 0", "retired 0 0 0", "throttle 0x1", "recovery 0")
 
 
 def h100_mig() -> str:
@@ -157,7 +157,7 @@ def v100_cube_mesh() -> str:
         32510,
         320,
         switch=False,
-        every=("ecc 3 0", "retired 2 0 0", "throttle 0x0", "compute-mode 0"),
+        every=("ecc 3 0", "retired 2 0 0", "throttle 0x0"),
         driver="418.87.00",
     ) + "".join(f"fault {function} function-not-found\n" for function in old)
 

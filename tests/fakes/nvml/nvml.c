@@ -35,7 +35,7 @@ typedef struct { int active, type; char pci[32]; } NvLink;
 typedef struct {
     char uuid[96], name[96], pci[32], cpus[128], numa[64], path[512], cluster[40];
     unsigned minor;
-    int has_memory, mig, ecc, rows, retired, throttle, recovery, compute_mode, fabric;
+    int has_memory, peers, mig, ecc, rows, retired, throttle, recovery, fabric;
     unsigned long long total, reserved, used, corrected, uncorrected;
     unsigned row[4], page[3], clique;
     unsigned processes, instances, xids;
@@ -116,6 +116,7 @@ static void say_of_gpu(Gpu *gpu, const char *word, const char *rest) {
     else if (!strcmp(word, "path")) copy(gpu->path, sizeof gpu->path, rest);
     else if (!strcmp(word, "memory"))
         gpu->has_memory = sscanf(rest, "%llu %llu %llu", &gpu->total, &gpu->reserved, &gpu->used) == 3;
+    else if (!strcmp(word, "peers")) gpu->peers = 1;
     else if (!strcmp(word, "mig")) gpu->mig = !strcmp(rest, "on") ? 2 : 1;
     else if (!strcmp(word, "ecc")) gpu->ecc = sscanf(rest, "%llu %llu", &gpu->corrected, &gpu->uncorrected) == 2;
     else if (!strcmp(word, "rows"))
@@ -124,7 +125,6 @@ static void say_of_gpu(Gpu *gpu, const char *word, const char *rest) {
         gpu->retired = sscanf(rest, "%u %u %u", gpu->page, gpu->page + 1, gpu->page + 2) == 3;
     else if (!strcmp(word, "throttle")) gpu->throttle = 1 + (int)strtol(rest, NULL, 0);
     else if (!strcmp(word, "recovery")) gpu->recovery = 1 + atoi(rest);
-    else if (!strcmp(word, "compute-mode")) gpu->compute_mode = 1 + atoi(rest);
     else if (!strcmp(word, "fabric")) gpu->fabric = sscanf(rest, "%39s %u", gpu->cluster, &gpu->clique) == 2;
     else if (!strcmp(word, "profile")) say_profile(gpu, rest);
     else if (!strcmp(word, "nvlink")) say_links(gpu, rest);
@@ -462,6 +462,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvm
     DONE;
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t index,
+                                           nvmlGpuP2PStatus_t *status) {
+    BEGIN(device);
+    NEEDS(index == NVML_P2P_CAPS_INDEX_NVLINK);
+    *status = gpu->peers && now.gpu[gpu_of(other)].peers ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
+    DONE;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, nvmlEnableState_t *active) {
     BEGIN(device);
     if (link >= MOST_LINKS) return leave(NVML_ERROR_INVALID_ARGUMENT);
@@ -551,13 +559,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, 
     BEGIN(device);
     NEEDS(gpu->throttle);
     *reasons = (unsigned long long)gpu->throttle - 1;
-    DONE;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
-    BEGIN(device);
-    NEEDS(gpu->compute_mode);
-    *mode = (nvmlComputeMode_t)(gpu->compute_mode - 1);
     DONE;
 }
 
