@@ -205,6 +205,21 @@ def reclaim(**options: Any) -> list[Case]:
 
 
 @main.command()
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
+@click.option(
+    "--days", default=0.5, show_default=True, type=click.FloatRange(0.1), help="From Monday, 0 h, on."
+)
+@click.option("--only", multiple=True, metavar="POLICY", help="Play this policy only; repeatable.")
+@_plot
+@reported
+def fairness(**options: Any) -> list[Case]:
+    """Three tenants on a tenth of openb in virtual time: kvitej's planner beside five usual policies."""
+    from bench.cases import fairness
+
+    return [functools.partial(fairness.run, _say("fairness"), **options)]
+
+
+@main.command()
 @reported
 def planner() -> list[Case]:
     """One step of the planner at 5,000 nodes, 10,000 waiting pods and 50 tenants, and what a waiting pod keeps."""
@@ -213,13 +228,25 @@ def planner() -> list[Case]:
     return [functools.partial(planner.run, _say("planner"))]
 
 
+@main.command()
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each rule.")
+@reported
+def line(**options: Any) -> list[Case]:
+    """How long big jobs wait in a full cluster, with the planner's holds and without."""
+    from bench.cases import line
+
+    return [functools.partial(line.run, _say("line"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
     from bench.cases import (
+        fairness,
         kernels,
         latency,
+        line,
         mig,
         placement,
         planner,
@@ -231,7 +258,21 @@ def every() -> list[Case]:
         webhook,
     )
 
-    cases = (latency, webhook, sync, throughput, trace, placement, mig, topology, kernels, reclaim, planner)
+    cases = (
+        latency,
+        webhook,
+        sync,
+        throughput,
+        trace,
+        placement,
+        mig,
+        topology,
+        kernels,
+        reclaim,
+        planner,
+        fairness,
+        line,
+    )
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 
 

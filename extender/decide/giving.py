@@ -251,7 +251,8 @@ class Giver:
             entry = ledger.entries.get(uid)
             if entry is not None:
                 used[entry.tenant] -= entry.units
-        entitled = ledger.entitlements
+        # Room that is free but does not fit who waits is of no use to him: shared out is what is in use.
+        entitled = ledger.entitlements_out_of(min(ledger.capacity, used.total()))
         pdbs = self.disruptions(leaving, now)
         spent = Counter(each.tenant for each in self._evictions.values() if each.policy == policy.name)
         return Terms(

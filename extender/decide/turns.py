@@ -30,6 +30,8 @@ RECLAIMS_AT_ONCE = 4
 HOLDS_AT_ONCE = 4
 ASK_AGAIN = 1.0
 """Seconds after which a tenant whom no reclaim helped may ask again."""
+PATIENCE = 0.5
+"""Of its tenant's waitTarget, how long a pod waits for room that comes free by itself: others leave in the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +360,11 @@ class Turns:
     def _may_ask(self, pool: Pool, group: Group[Shape]) -> bool:
         """Those that are new at once, the others of a tenant one after another."""
         rested = self._now - pool.asked.get(group.tenant, -math.inf) >= ASK_AGAIN
-        return self._may_seat() and (rested or group.asked == -math.inf)
+        if not self._may_seat() or not (rested or group.asked == -math.inf):
+            return False
+        tenant = pool.policy.tenant(group.tenant)
+        target = tenant.wait_target if tenant is not None else None
+        return target is None or self._now - self._head(group).since >= PATIENCE * target
 
     def _ask_back(self, pool: Pool, waiter: Waiter) -> bool:
         assert self._reclaim is not None

@@ -59,6 +59,8 @@ class Ledger:
         self.fresh: set[str] = set()
         """Entries that are new or have changed since whoever follows them has last emptied this."""
         self.entitlements: dict[str, float] = {}
+        self._asked: list[Want] = []
+        self._rights: dict[str, float] = {}
         self._accounts: dict[str, Account] = {}
         self._pinned: dict[str, int] = {}
         self.policy = policy
@@ -155,10 +157,22 @@ class Ledger:
 
     def entitle(self, waiting: Mapping[str, int], now: float) -> None:
         """Divide the pool among those who use it or wait for it."""
-        shares = fill(self.capacity / MICRO, self._wants(waiting, now)).shares
-        self.entitlements = {
-            tenant.name: share * MICRO for tenant, share in zip(self.policy.tenants, shares, strict=True)
-        }
+        self._asked = self._wants(waiting, now)
+        self.entitlements = self._divided(self.capacity, self._asked)
+        # One that asks for little has nearly all of it at once; that must not put it behind one that asks for all.
+        open_ended = [
+            want._replace(demand=math.inf) if waiting.get(tenant.name) else want
+            for tenant, want in zip(self.policy.tenants, self._asked, strict=True)
+        ]
+        self._rights = self._divided(self.capacity, open_ended)
+
+    def entitlements_out_of(self, units: int) -> dict[str, float]:
+        """What `entitle` would give if the pool had only that much."""
+        return self._divided(units, self._asked)
+
+    def _divided(self, units: int, wants: list[Want]) -> dict[str, float]:
+        shares = fill(units / MICRO, wants).shares
+        return {tenant.name: share * MICRO for tenant, share in zip(self.policy.tenants, shares, strict=True)}
 
     def in_whole_gpus(self, waiting: Mapping[str, int], now: float) -> dict[str, int]:
         """What `entitle` gives, in whole GPUs by largest remainder: for people, nothing is decided by it."""
@@ -185,15 +199,16 @@ class Ledger:
         ]
 
     def turn(self, tenant: str, used: int | None = None) -> tuple[float, int]:
-        """The lowest is next: charged and released over entitlement, then the policy's order; no tenant comes last.
+        """The lowest is next: charged and released over what the tenant would be entitled to if it asked for more.
 
+        Then the policy's order; no tenant comes last.
         `used` asks when the turn would be if the tenant had that much.
         """
         if tenant not in self._order:
             return math.inf, len(self._order)
-        entitlement = self.entitlements.get(tenant, 0.0)
+        right = self._rights.get(tenant, 0.0)
         amount = self.account(tenant).used if used is None else used
-        return (amount / entitlement if entitlement > 0 else math.inf), self._order[tenant]
+        return (amount / right if right > 0 else math.inf), self._order[tenant]
 
     def is_entitled(self, tenant: str, units: int, beside: int = 0) -> bool:
         """Whether that much more, `beside` what else is on its way, is within the entitlement or the first thing."""

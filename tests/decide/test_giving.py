@@ -58,6 +58,28 @@ def test_borrowed_work_makes_room_and_the_winner_is_sent_once_it_has_left() -> N
     assert release == Release(evict.pod, "n0")
 
 
+def test_room_that_is_free_where_it_is_of_no_use_keeps_nobody_from_giving_back() -> None:
+    """One card is free on each node, so all tenants together have less than the pool; `live` wants two on one."""
+    world = World(nodes=2)
+    for name in ("n0", "n1"):
+        for card in range(3):
+            world.sits(f"{name}-{card}", card, at=name)
+    assert len(victims(world.wants(gpus=2))) == 1
+
+
+def test_a_pod_that_nobody_can_make_room_for_does_not_stand_in_the_way_of_others() -> None:
+    world = World(nodes=2)
+    world.sits("kept", 0, tenant="live")
+    for card in (1, 2, 3):
+        world.sits(f"n0-{card}", card)
+    for card in range(4):
+        world.sits(f"n1-{card}", card, at="n1", labels={"kvitej.io/preemptible": "true"}, started=0.0)
+    world.giver.budgets([pdb("all", 0, {})])
+    assert victims(world.wants("big", gpus=3)) == []
+    world.giver.budgets([])
+    assert len(victims(world.wants("small"))) == 1
+
+
 def test_who_leaves_and_who_is_promised_room_count_before_either_has_happened() -> None:
     world = World(nodes=4)
     for at in range(4):

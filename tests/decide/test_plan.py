@@ -48,7 +48,7 @@ def test_tenants_take_turns_by_what_they_have_and_pods_of_one_by_priority_then_a
     world.put(Job("a0", "a", born=1), Job("a1", "a", born=2), Job("a2", "a", priority=5, born=3))
     world.put(Job("b0", "b", 2, born=9), Job("b1", "b", 2, born=8))
     said = world.end("uid-x")
-    assert [name for name, _ in released(said)] == ["a2", "b1", "a0", "b0", "a1"]
+    assert [name for name, _ in released(said)] == ["a2", "b1", "a0", "a1", "b0"]
 
 
 def test_shares_in_use_settle_at_the_entitlements_when_all_want_more_than_they_may_have() -> None:

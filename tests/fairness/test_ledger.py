@@ -80,6 +80,16 @@ def test_the_tenant_with_the_least_of_what_it_is_entitled_to_is_next_and_no_tena
     assert found.turn("inference", 0) < found.turn("inference") < found.turn("inference", 80 * MICRO)
 
 
+def test_a_tenant_that_asks_for_little_is_not_put_behind_one_that_asks_for_all() -> None:
+    """Inference has all but one GPU of what it asks for, and much less than its share; training nearly its share."""
+    found = ledger()
+    book(found, "training", 38.0)
+    book(found, "inference", 30.0)
+    found.entitle({"training": 1_000 * MICRO, "inference": MICRO}, 0.0)
+    assert found.entitlements["inference"] == 31 * MICRO
+    assert found.turn("inference") < found.turn("training")
+
+
 def test_released_pods_count_for_the_turn_and_only_charged_ones_for_decayed_use() -> None:
     found = ledger()
     book(found, "training", 8.0, released=True)
