@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from extender.__main__ import main
 from extender.cluster.geometry import mig_resources
+from extender.config import Config
 from extender.schedulerconfig import (
     IN_TREE_SCORERS,
     WEIGHT,
@@ -133,6 +135,35 @@ def test_the_admission_policy_binds_exactly_whom_rbac_lets_write() -> None:
     (condition,) = policy["spec"]["matchConditions"]
     assert condition["expression"] == f"request.userInfo.username in {users}"
     assert limit["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == policy["metadata"]["name"]
+
+
+def test_an_agent_runs_as_the_account_that_its_policy_limits() -> None:
+    documents = list(yaml.safe_load_all((FOLDER / "agent-rbac.yaml").read_text()))
+    by_kind = {document["kind"]: document for document in documents}
+    account = by_kind["ServiceAccount"]["metadata"]
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        assert by_kind[kind]["subjects"] == [{"kind": "ServiceAccount", **account}]
+    (condition,) = by_kind["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    assert condition["expression"] == f"request.userInfo.username == '{user}'"
+    policy = by_kind["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"]
+    assert policy == by_kind["ValidatingAdmissionPolicy"]["metadata"]["name"]
+    agents = yaml.safe_load((FOLDER / "agent.yaml").read_text())
+    assert agents["metadata"]["namespace"] == account["namespace"]
+    assert agents["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]
+
+
+def test_the_daemon_set_starts_an_agent_that_finds_the_kubelet() -> None:
+    spec = yaml.safe_load((FOLDER / "agent.yaml").read_text())["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    program, command, *options = container["command"]
+    assert (program, command) == ("kvitej", "agent")
+    read = main.commands["agent"].make_context("agent", options).params
+    assert (read["kubeconfig"], read["once"]) == ("in-cluster", False)
+    assert {"NODE_NAME", "NVIDIA_VISIBLE_DEVICES"} <= {each["name"] for each in container["env"]}
+    (mounted,), (volume,) = container["volumeMounts"], spec["volumes"]
+    socket = Path(Config().agent.kubelet_socket)
+    assert str(socket.parent) == mounted["mountPath"] == volume["hostPath"]["path"]
 
 
 def test_kustomize_applies_every_object_file() -> None:
