@@ -6,6 +6,7 @@ Layers are imported by the command that needs them, so that `kvitej version` and
 from __future__ import annotations
 
 import contextlib
+import platform
 import sys
 from pathlib import Path
 from typing import IO, Any
@@ -282,6 +283,50 @@ def release(
         click.echo(f"{name}: {problem or 'released'}", err=problem is not None)
     if failed:
         raise _Refusal(f"{failed} pods keep the gate.")
+
+
+@main.command()
+@click.option("--kubeconfig", metavar="FILE|in-cluster", help="The cluster to report to, until told to stop.")
+@_config
+@click.option("--once", is_flag=True, help="Print one report and end.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="How to print it.",
+)
+@click.option(
+    "--node",
+    metavar="NAME",
+    envvar="NODE_NAME",
+    default=platform.node,
+    help="The node.  [default: this host]",
+)
+def agent(kubeconfig: str | None, config_file: Path | None, once: bool, output: str, node: str) -> None:
+    """Report what this node's GPUs are, and what is on them.
+
+    With --kubeconfig this goes to the node's GPUNode whenever something changes that decides, and a Lease says that
+    it still holds. With --once the exit status is 3 if there is no GPU, and 4 if the driver does not tell.
+    """
+    if once == (kubeconfig is not None):
+        raise click.UsageError("Give either --kubeconfig FILE|in-cluster or --once.")
+    if kubeconfig is not None:
+        from extender import config, log
+        from extender.agent.run import run
+
+        configuration = config.load(config_file)
+        log.setup(configuration.log.level, configuration.log.format)
+        run(node, None if kubeconfig == "in-cluster" else Path(kubeconfig), configuration.agent)
+        return
+    from extender.agent import once as agent_once
+
+    report = agent_once.once(node, output)
+    click.echo(report.text, nl=False)
+    if report.sentence:
+        click.echo(f"kvitej: {report.sentence}", err=True)
+    sys.exit(report.status)
 
 
 @main.command()

@@ -16,8 +16,8 @@ from msgspec import Meta, field
 from msgspec.structs import fields
 
 from extender import yamlfile
-from extender.schedulerconfig import PROFILES
 from extender.wire import quantity
+from extender.wire.marks import PROFILES
 from extender.yamlfile import DURATION, Section, Spelling
 
 
@@ -198,6 +198,36 @@ class Admission(Section, frozen=True):
     ] = ("system:serviceaccount:kvitej:kvitej", "kvitej")
 
 
+class Agent(Section, frozen=True):
+    """How `kvitej agent` watches a node."""
+
+    sample: Annotated[
+        float,
+        Meta(ge=1, le=600, extra=DURATION, description="How often the agent looks at the cards."),
+    ] = 5.0
+    heartbeat: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=600,
+            extra=DURATION,
+            description="How often the agent renews its Lease, which lasts for three times as long.",
+        ),
+    ] = 30.0
+    kubelet_socket: Annotated[
+        str, Meta(min_length=1, max_length=107, description="Where the kubelet tells who holds which device.")
+    ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    kubelet_grace: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=600,
+            extra=DURATION,
+            description="How long devices count as they were while the kubelet does not answer.",
+        ),
+    ] = 30.0
+
+
 class Log(Section, frozen=True):
     """What is logged, and how."""
 
@@ -224,6 +254,7 @@ class Config(Section, frozen=True):
     watch: Watch = field(default_factory=Watch)
     wake: Wake = field(default_factory=Wake)
     admission: Admission = field(default_factory=Admission)
+    agent: Agent = field(default_factory=Agent)
     log: Log = field(default_factory=Log)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from extender.cluster.geometry import mig_resources
+from extender.wire.marks import PROFILES
 
 IN_TREE_SCORERS = {
     "TaintToleration": 3,
@@ -27,8 +28,6 @@ IN_TREE_SCORERS = {
 }
 """Weights of the plugins that score nodes by default in Kubernetes v1.37, from `getDefaultPlugins` of
 pkg/scheduler/apis/config/v1/default_plugins.go. VolumeBinding has no weight there, which counts as 1."""
-
-PROFILES = ("default-scheduler", "fair-quota")
 
 _IN_TREE_MOST = 100 * sum(IN_TREE_SCORERS.values())
 _POINT = 10  # what the scheduler multiplies an extender's 0..10 by, to reach its own 0..100

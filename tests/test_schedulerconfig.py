@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from extender.__main__ import main
 from extender.cluster.geometry import mig_resources
+from extender.config import Config
 from extender.schedulerconfig import (
     IN_TREE_SCORERS,
     WEIGHT,
@@ -67,7 +69,7 @@ def test_the_extender_binds_and_is_asked_about_all_nodes_by_name() -> None:
     ]
 
 
-FOLLOWED = ("fairnesspolicies", "namespaces", "priorityclasses", "poddisruptionbudgets")
+FOLLOWED = ("fairnesspolicies", "gpunodes", "namespaces", "priorityclasses", "poddisruptionbudgets")
 
 
 def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
@@ -102,9 +104,12 @@ def test_kvitej_may_do_what_it_needs_and_no_more() -> None:
         "subjectaccessreviews": "authorization.k8s.io",
         "fairnesspolicies": "kvitej.io",
         "fairnesspolicies/status": "kvitej.io",
+        "gpunodes": "kvitej.io",
         "priorityclasses": "scheduling.k8s.io",
         "poddisruptionbudgets": "policy",
     }
+    (in_ours,) = objects["Role"]["rules"]
+    assert (in_ours["resources"], in_ours["verbs"]) == (["leases"], ["get", "list", "watch"])
     account = objects["ServiceAccount"]["metadata"]
     subjects = objects["ClusterRoleBinding"]["subjects"]
     assert {"kind": "ServiceAccount", **account} in subjects
@@ -132,12 +137,44 @@ def test_the_admission_policy_binds_exactly_whom_rbac_lets_write() -> None:
     assert limit["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == policy["metadata"]["name"]
 
 
+def test_an_agent_runs_as_the_account_that_its_policy_limits() -> None:
+    documents = list(yaml.safe_load_all((FOLDER / "agent-rbac.yaml").read_text()))
+    by_kind = {document["kind"]: document for document in documents}
+    account = by_kind["ServiceAccount"]["metadata"]
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        assert by_kind[kind]["subjects"] == [{"kind": "ServiceAccount", **account}]
+    (condition,) = by_kind["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    assert condition["expression"] == f"request.userInfo.username == '{user}'"
+    policy = by_kind["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"]
+    assert policy == by_kind["ValidatingAdmissionPolicy"]["metadata"]["name"]
+    agents = yaml.safe_load((FOLDER / "agent.yaml").read_text())
+    assert agents["metadata"]["namespace"] == account["namespace"]
+    assert agents["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]
+
+
+def test_the_daemon_set_starts_an_agent_that_finds_the_kubelet() -> None:
+    spec = yaml.safe_load((FOLDER / "agent.yaml").read_text())["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    program, command, *options = container["command"]
+    assert (program, command) == ("kvitej", "agent")
+    read = main.commands["agent"].make_context("agent", options).params
+    assert (read["kubeconfig"], read["once"]) == ("in-cluster", False)
+    assert {"NODE_NAME", "NVIDIA_VISIBLE_DEVICES"} <= {each["name"] for each in container["env"]}
+    (mounted,), (volume,) = container["volumeMounts"], spec["volumes"]
+    socket = Path(Config().agent.kubelet_socket)
+    assert str(socket.parent) == mounted["mountPath"] == volume["hostPath"]["path"]
+
+
 def test_kustomize_applies_every_object_file() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     assert kustomization["resources"] == [
         "crd-fairnesspolicies.yaml",
+        "crd-gpunodes.yaml",
         "rbac.yaml",
         "admission-policy.yaml",
+        "agent-rbac.yaml",
+        "agent.yaml",
         "webhook.yaml",
     ]
     assert all((FOLDER / name).exists() for name in kustomization["resources"])

@@ -4,6 +4,9 @@ PREFIX = "kvitej.io/"
 GATE = "kvitej.io/turn"
 """The scheduling gate under which a pod waits for its turn."""
 
+PROFILES = ("default-scheduler", "fair-quota")
+"""Scheduler profiles that ask kvitej about GPU pods; the last is what adopted pods get."""
+
 PREEMPTIBLE = "kvitej.io/preemptible"
 """The label of a pod or a PriorityClass; "true" makes a pod preemptible in a tenant that is not."""
 

@@ -68,8 +68,10 @@ class Api:
     ) -> None:
         await self._session.close()
 
-    async def get(self, path: str, params: Params | None = None) -> Object:
-        return await self._ask("GET", path, params=params)
+    async def get(
+        self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None
+    ) -> Object:
+        return await self._ask("GET", path, params=params, headers=headers)
 
     async def text(self, path: str) -> str:
         """What a path that is no API object answers, such as `/metrics`."""
@@ -83,7 +85,7 @@ class Api:
     async def put(self, path: str, body: Body, params: Params | None = None) -> Object:
         return await self._ask("PUT", path, body, params=params)
 
-    async def patch(self, path: str, body: Body, content_type: str = MERGE_PATCH) -> Object:
+    async def patch(self, path: str, body: Body | Objects, content_type: str = MERGE_PATCH) -> Object:
         return await self._ask("PATCH", path, body, content_type=content_type)
 
     async def delete(self, path: str, body: Body | None = None) -> Object:
@@ -159,13 +161,15 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Body | None = None,
+        body: Body | Objects | None = None,
         *,
         params: Params | None = None,
         content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> Object:
         data = None if body is None else msgspec.json.encode(body)
-        headers = None if body is None else {"Content-Type": content_type}
+        if body is not None:
+            headers = {"Content-Type": content_type}
         async with self._session.request(method, path, data=data, headers=headers, params=params) as answer:
             await _raise_for(answer)
             decoded: Object = msgspec.json.decode(await answer.read())

@@ -94,6 +94,19 @@ def ensure(kubernetes: str = KUBERNETES, *, progress: TextIO = sys.stderr) -> Bi
     )
 
 
+def sources(path: str, *, progress: TextIO = sys.stderr) -> Path:
+    """The sources of a module that is published along with `KUBERNETES`, such as `k8s.io/kubelet`.
+
+    Raises
+    ------
+    Unavailable
+        No Go toolchain, or no module.
+    """
+    module = f"{path}@{KUBERNETES.replace('v1.', 'v0.', 1)}"
+    with tempfile.TemporaryDirectory(prefix="kvitej-build-") as work:
+        return Path(_fetched(_any_go(progress), module, Path(work), progress)["Dir"])
+
+
 def _cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kvitej" / "controlplane"
@@ -163,9 +176,14 @@ def _go_line(mod_file: str) -> str:
 
 def _download(go: Path, module: _Module, work: Path, progress: TextIO) -> str:
     """Fetch the module and return the text of its go.mod."""
-    at = f"{module.path}@{module.version}"
-    answer = _go(go, ["mod", "download", "-json", at], work, progress, what=f"download of {at}")
-    return Path(json.loads(answer)["GoMod"]).read_text()
+    found = _fetched(go, f"{module.path}@{module.version}", work, progress)
+    return Path(found["GoMod"]).read_text()
+
+
+def _fetched(go: Path, module: str, work: Path, progress: TextIO) -> dict[str, str]:
+    answer = _go(go, ["mod", "download", "-json", module], work, progress, what=f"download of {module}")
+    found: dict[str, str] = json.loads(answer)
+    return found
 
 
 def _any_go(progress: TextIO) -> Path:

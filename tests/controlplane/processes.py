@@ -112,6 +112,10 @@ class ControlPlane:
             raise ValueError(f"No user {user!r} among {', '.join(self._tokens)}: pass it in users.")
         return self._tokens[user]
 
+    def add_user(self, user: str, token: str) -> None:
+        """Know a token that the API server gave out, such as a service account's, under a name."""
+        self._tokens[user] = token
+
     def kubeconfig(self, user: str = "admin") -> Path:
         """The path of a kubeconfig file for a user."""
         path = self.directory / f"{user}.kubeconfig"

@@ -29,6 +29,7 @@ from tests.fakes.cluster import (
     event_line,
     patched,
     selector,
+    stepwise_patched,
     strategically_patched,
 )
 
@@ -104,12 +105,21 @@ class FakeApiServer(Cluster):
             "/api/v1/{resource:nodes|pods|namespaces}",
             "/apis/scheduling.k8s.io/v1/{resource:priorityclasses}",
             "/apis/policy/v1/{resource:poddisruptionbudgets}",
-            "/apis/kvitej.io/v1alpha1/{resource:fairnesspolicies}",
+            "/apis/kvitej.io/v1alpha1/{resource:fairnesspolicies|gpunodes}",
+            "/apis/coordination.k8s.io/v1/namespaces/kvitej/{resource:leases}",
         ):
             app.router.add_get(path, self._list_or_watch)
         app.router.add_patch(
             "/apis/kvitej.io/v1alpha1/fairnesspolicies/{name}/{part:status}", self._patch_policy
         )
+        for path in (
+            "/apis/kvitej.io/v1alpha1/{resource:gpunodes}",
+            "/apis/coordination.k8s.io/v1/namespaces/{namespace:kvitej}/{resource:leases}",
+        ):
+            app.router.add_post(path, self._create)
+            app.router.add_get(path + "/{name}", self._get)
+            app.router.add_patch(path + "/{name}", self._patch_part)
+            app.router.add_patch(path + "/{name}/{part:status}", self._patch_part)
         app.router.add_get("/api/v1/nodes/{name}", self._get)
         app.router.add_patch("/api/v1/nodes/{name}", self._patch)
         pod = "/api/v1/namespaces/{namespace}/pods/{name}"
@@ -299,6 +309,33 @@ class FakeApiServer(Cluster):
         self.put(resource, key, merge(msgspec.json.decode(stored.body), patch))
         return web.Response(body=self.stores[resource][key].body, content_type="application/json")
 
+    async def _create(self, request: web.Request) -> web.Response:
+        made = await request.json()
+        made.pop("status", None)
+        resource, key = request.match_info["resource"], made["metadata"]["name"]
+        if "namespace" in request.match_info:
+            key = f"{request.match_info['namespace']}/{key}"
+        if key in self.stores[resource]:
+            return _status(409, f"{key} already exists", "AlreadyExists")
+        self.put(resource, key, made)
+        return web.Response(status=201, body=self.stores[resource][key].body, content_type="application/json")
+
+    async def _patch_part(self, request: web.Request) -> web.Response:
+        """A merge patch or a JSON patch, of the status or of all the rest."""
+        key, stored = self._find(request)
+        if stored is None:
+            return _not_found(request)
+        patch, before = await request.json(), msgspec.json.decode(stored.body)
+        jsonpatch = request.content_type == "application/json-patch+json"
+        after = stepwise_patched(before, patch) if jsonpatch else patched(before, patch)
+        if "part" in request.match_info:
+            after = {**before, "status": after.get("status", {})}
+        elif "status" in before:
+            after["status"] = before["status"]
+        resource = request.match_info["resource"]
+        self.put(resource, key, after)
+        return web.Response(body=self.stores[resource][key].body, content_type="application/json")
+
     async def _patch_policy(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         stored = self.stores["fairnesspolicies"].get(name)
@@ -405,7 +442,8 @@ class FakeApiServer(Cluster):
     def _find(self, request: web.Request) -> tuple[str, Stored | None]:
         name, namespace = request.match_info["name"], request.match_info.get("namespace")
         key = f"{namespace}/{name}" if namespace else name
-        return key, self.stores["pods" if namespace else "nodes"].get(key)
+        resource = request.match_info.get("resource", "pods" if namespace else "nodes")
+        return key, self.stores[resource].get(key)
 
 
 def _added(bodies: list[bytes], last: bytes) -> Iterator[bytes]:

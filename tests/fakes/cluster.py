@@ -18,6 +18,8 @@ KINDS = {
     "priorityclasses": "PriorityClass",
     "poddisruptionbudgets": "PodDisruptionBudget",
     "fairnesspolicies": "FairnessPolicy",
+    "gpunodes": "GPUNode",
+    "leases": "Lease",
 }
 _SELECTABLE = {"status.phase": "phase", "spec.nodeName": "node", "metadata.name": "name"}
 
@@ -166,6 +168,21 @@ def patched(content: Any, patch: Any) -> Any:
         else:
             merged[key] = patched(merged.get(key), value)
     return merged
+
+
+def stepwise_patched(content: Any, patch: Any) -> Any:
+    """The content after a JSON patch (RFC 6902) that adds and removes members of objects."""
+    changed = msgspec.json.decode(msgspec.json.encode(content))
+    for step in patch:
+        *parents, last = step["path"].removeprefix("/").split("/")
+        holder = changed
+        for each in parents:
+            holder = holder[each]
+        if step["op"] == "add":
+            holder[last] = step["value"]
+        else:
+            del holder[last]
+    return changed
 
 
 def strategically_patched(content: Any, patch: Any) -> Any:
