@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def test_a_card_that_was_lost_before_the_agent_came_is_known_by_its_index_only(n
     assert matrix.gpus == (0, 1, 3)
 
 
+def test_the_links_of_a_card_come_when_it_does(node: Node) -> None:
+    node.is_a(machines.gb200_tray)
+    node.say("fault nvmlDeviceGetMemoryInfo_v2 lost 2")
+    agent = node.agent()
+    links = [agent.sample().spec.links]
+    node.say()
+    links.append(agent.sample().spec.links)
+    assert [one and one.gpus for one in links] == [[0, 1, 3], [0, 1, 2, 3]]
+
+
 def test_an_agent_that_restarts_knows_a_lost_card_by_the_report_before(node: Node) -> None:
     node.is_a(machines.h100_mig)
     before = node.agent().sample()
@@ -151,6 +162,18 @@ def test_a_card_that_hangs_costs_the_time_limit_once_and_only_itself(node: Node,
     agent.sample()
     node.clock += HOLD_DOWN + 1
     assert healthy(agent.sample()) == [True] * 4
+
+
+def test_a_card_that_hangs_for_long_costs_one_thread(node: Node) -> None:
+    node.is_a(machines.gb200_tray)
+    agent = node.agent(patience=0.2)
+    node.say("fault nvmlDeviceGetMemoryInfo_v2 hang 1")
+    agent.sample()
+    threads = threading.active_count()
+    for _ in range(3):
+        node.clock += REOPEN_AFTER
+        assert healthy(agent.sample()) == [True, False, True, True]
+    assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
