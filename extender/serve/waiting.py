@@ -208,8 +208,9 @@ class WaitDoor:
             self.tick()
 
     def tick(self) -> None:
-        """Time has passed."""
-        self._step(Tick())
+        """Time has passed; nobody is sent anywhere by a book that can't be trusted."""
+        if self._book.unfit() is None:
+            self._step(Tick())
 
     async def settle(self) -> None:
         """Until all that could be planned is planned and carried out."""
@@ -251,7 +252,7 @@ class WaitDoor:
 
     def _resume(self) -> None:
         self._resumed = False
-        self._step(Tick())
+        self.tick()
 
     # what it does
 
