@@ -25,7 +25,8 @@ def score(Table table not None, rows, codes, Ask ask not None, Demand demand not
     """What placing one pod is worth, per row.
 
     The sum of four kernels, each in GPUs and times its scale of the demand: `fragmentation` (cards and cores),
-    `instances` (MIG), `linked` (NVLink) and `shares` (what can be given back). Soft claims count as held on rows that fit with them.
+    `instances` (MIG), `linked` (NVLink) and `shares` (what can be given back). Soft claims count as held on rows that
+    fit with them.
 
     Parameters
     ----------
