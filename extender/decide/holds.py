@@ -1,8 +1,10 @@
 """Holds: a node is kept free for a job of several GPUs that has waited long, so that small jobs don't starve it.
 
-The node is the one with the fewest GPUs still to be freed that the job fits once they are; what nobody may evict does
-not count as to be freed. Nothing else is placed there until the job sits or the hold moves (measured: jobs of 8 GPUs
-wait a fifth as long, and more GPUs are in use).
+The node is the one with the fewest GPUs still to be freed that the job fits once they are, and of those the one with
+the fewest pods. What nobody may evict does not count as to be freed, nor what has outlasted both the job's wait and
+`OUTLASTS` times the policy's `holdAfter`: it may stay for ever. Nothing else is placed there until the job sits, or
+until a pod that is in its way has outlasted that too. A hold that just gains nothing for a while stays, since the last
+pods of a node take the longest, and what it has gained would be lost (`bench line`).
 """
 
 from collections.abc import Callable, Collection
@@ -20,19 +22,20 @@ from extender.decide.room import NEVER, Room, Shape
 
 PART = 0.025
 """Of a pool's nodes may be held at once, but one always may: beyond, small jobs pay and big ones gain nothing."""
+OUTLASTS = 32
+"""Times `holdAfter`: a pod that is older than that isn't counted on to leave."""
 _TRIED = 32
-"""Nodes looked at closely for one hold."""
+"""Nodes looked at closely in one search."""
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """`missing` GPUs are still to be freed; `gained` is when one last was, or when the hold began."""
+    """`missing` GPUs are still to be freed."""
 
     uid: str
     node: str
     row: int
     missing: int
-    gained: float
 
 
 def most_holds(nodes: int) -> int:
@@ -56,33 +59,42 @@ def node_to_hold(
     barred: Collection[int],
     leaves: Callable[[Seat], bool],
     pinned: Callable[[str], int],
+    vain: set[int],
 ) -> tuple[int, int] | None:
     """(row, GPUs still to be freed) of the best node to hold, None if there is none.
 
-    `leaves` tells which seats may be counted on to leave, `pinned` how many GPUs of a node the others have.
+    `leaves` tells which seats may be counted on to leave, `pinned` how many GPUs of a node the others have. A search
+    looks at a few nodes; `vain` are rows that earlier ones have looked at in vain, and it is empty after the last.
     """
     request = shape.request
     rows = shape.eligible.all()
     ask = snapshot.ask(request)
     if ask is None or not len(rows):
         return None
-    rows = rows[~np.isin(rows, list(barred))] if barred else rows
+    rows = rows[~np.isin(rows, [*barred, *vain])] if barred or vain else rows
     columns = snapshot.columns
     rows = rows[(columns.cpu[rows] >= request.cpu) & (columns.ram[rows] >= request.memory)]
     rows = rows[~np.isin(fit(snapshot.table, rows, ask), NEVER)]
     lacking = np.maximum(0, request.count(GPU) - _free(snapshot, rows))
+    best: tuple[int, int, int] | None = None
     tried = 0
     for position in np.lexsort((columns.order[rows], lacking)).tolist():
-        row = int(rows[position])
+        row, lacks = int(rows[position]), int(lacking[position])
+        if tried == _TRIED or (best is not None and lacks > best[0]):
+            break
         node = snapshot.index.name(row)
         if int(columns.cards[row]) - pinned(node) < request.count(GPU) or not room.allows(shape, row):
             continue
-        if holds_without(snapshot, request, node, leaves):
-            return row, int(lacking[position])
         tried += 1
-        if tried == _TRIED:
-            return None
-    return None
+        if not holds_without(snapshot, request, node, leaves):
+            vain.add(row)
+            continue
+        pods = sum(bool(seat.request.devices) for seat in snapshot.seats_by_node.get(node, {}).values())
+        if best is None or (lacks, pods) < best[:2]:
+            best = lacks, pods, row
+    if best is not None or tried < _TRIED:
+        vain.clear()
+    return (best[2], best[0]) if best is not None else None
 
 
 def holds_without(snapshot: Snapshot, request: Request, node: str, leaves: Callable[[Seat], bool]) -> bool:

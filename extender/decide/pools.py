@@ -30,6 +30,8 @@ class Pool:
     ledger: Ledger
     line: Line[Shape] = field(default_factory=Line)
     holds: dict[str, Hold] = field(default_factory=dict)
+    vain: dict[str, set[int]] = field(default_factory=dict)
+    """Rows at which it was looked in vain for a node to hold, by pod."""
     pending: set[str] = field(default_factory=set)
     asked: dict[str, float] = field(default_factory=dict)
     """When each tenant was last told that no reclaim would help it."""
@@ -51,6 +53,8 @@ class Pools:
         self._reckon = reckon
         self.classes: frozenset[str] = frozenset()
         """PriorityClasses whose pods may be evicted in whatever tenant."""
+        self.since: dict[str, float] = {}
+        """Since when each pod is known to have what it is charged: after a restart, since then."""
         self._labels: dict[str, Mapping[str, str]] = {}
         self._nodes: dict[str, tuple[Pool | None, int]] = {}
         self._booked: dict[str, Pool] = {}
@@ -144,7 +148,10 @@ class Pools:
             news = had.ledger.book(uid, None, now)
         if pool is not None:
             self._booked[uid] = pool
+            self.since.setdefault(uid, now)
             news |= pool.ledger.book(uid, entry, now)
+        else:
+            self.since.pop(uid, None)
         borrowed = entry is not None and entry.preemptible
         if seat is not None and seat.borrowed != borrowed:
             self._reckon(uid, borrowed)

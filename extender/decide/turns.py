@@ -15,7 +15,15 @@ from extender.cluster.request import Request
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
-from extender.decide.holds import Hold, holds_without, is_big, missing, most_holds, node_to_hold
+from extender.decide.holds import (
+    OUTLASTS,
+    Hold,
+    holds_without,
+    is_big,
+    missing,
+    most_holds,
+    node_to_hold,
+)
 from extender.decide.instructions import Release
 from extender.decide.pools import Pool, Pools
 from extender.decide.room import Rows, Shape
@@ -249,10 +257,16 @@ class Turns:
     # holds
 
     def _hold(self, pool: Pool) -> None:
-        """Keep nodes for the jobs of several GPUs that have waited longest, and move holds that gain nothing."""
+        """Keep nodes for the jobs of several GPUs that have waited longest, and move holds that come to nothing."""
+        snapshot = self._book.snapshot()
         for hold in list(pool.holds.values()):
-            if self._now - hold.gained >= pool.policy.hold_after:
-                self._move(pool, hold)
+            waiter = self._waiters[hold.uid]
+            assert waiter.shape is not None
+            leaves = self._leaves(pool, waiter)
+            if not holds_without(snapshot, waiter.shape.request, hold.node, leaves) and not self._begin_hold(
+                pool, waiter
+            ):
+                self.end_hold(pool, hold.uid)
         most = most_holds(pool.nodes)
         free = min(most - len(pool.holds), HOLDS_AT_ONCE)
         if free <= 0:
@@ -282,38 +296,26 @@ class Turns:
             self._claims.room,
             waiter.shape,
             {hold.row for hold in pool.holds.values()},
-            self._leaves(pool),
+            self._leaves(pool, waiter),
             lambda node: -(-pool.ledger.pinned(node) // MICRO),
+            pool.vain.setdefault(waiter.ref.uid, set()),
         )
         if found is None:
             return False
         row, lacking = found
         self.end_hold(pool, waiter.ref.uid)
         uid = waiter.ref.uid
-        pool.holds[uid] = Hold(uid, snapshot.index.name(row), row, lacking, self._now)
+        pool.holds[uid] = Hold(uid, snapshot.index.name(row), row, lacking)
         return True
 
-    def _move(self, pool: Pool, hold: Hold) -> None:
-        """To the next best node; without one it stays, if it can still come to something."""
-        waiter = self._waiters[hold.uid]
-        if self._begin_hold(pool, waiter):
-            return
-        assert waiter.shape is not None
-        hold.gained = self._now
-        if not holds_without(self._book.snapshot(), waiter.shape.request, hold.node, self._leaves(pool)):
-            self.end_hold(pool, hold.uid)
-
     def _serve(self, pool: Pool, hold: Hold) -> None:
-        """Seat the job if its node has the room now; note what the hold has gained."""
+        """Seat the job if its node has the room now; note what is missing still."""
         group = pool.line.group_of(hold.uid)
         if group is None:
             self.end_hold(pool, hold.uid)
             return
         snapshot = self._book.snapshot()
-        lacking = missing(snapshot, group.shape.request, hold.row)
-        if lacking < hold.missing:
-            hold.gained = self._now
-        hold.missing = lacking
+        hold.missing = missing(snapshot, group.shape.request, hold.row)
         if (
             self._may_seat()
             and self._claims.room.fits(snapshot, group.shape, hold.row)
@@ -323,16 +325,22 @@ class Turns:
             self.end_hold(pool, hold.uid)
 
     def end_hold(self, pool: Pool, uid: str) -> None:
+        pool.vain.pop(uid, None)
         hold = pool.holds.pop(uid, None)
         if hold is not None:
             self._claims.room.touch(hold.row)
             self._claims.changed = True
 
-    @staticmethod
-    def _leaves(pool: Pool) -> Callable[[Seat], bool]:
-        """Whether a hold may count on a pod to leave."""
-        entries = pool.ledger.entries
-        return lambda seat: seat.uid in entries and entries[seat.uid].preemptible
+    def _leaves(self, pool: Pool, waiter: Waiter) -> Callable[[Seat], bool]:
+        """Whether a hold for the pod may count on another to leave: it may be evicted, and has not been there long."""
+        entries, since = pool.ledger.entries, self._pools.since
+        long_ago = min(waiter.since, self._now - OUTLASTS * pool.policy.hold_after)
+
+        def leaves(seat: Seat) -> bool:
+            entry = entries.get(seat.uid)
+            return entry is not None and entry.preemptible and since[seat.uid] >= long_ago
+
+        return leaves
 
     # others make room
 

@@ -337,21 +337,56 @@ def test_a_hold_is_never_on_gpus_of_work_that_nobody_evicts_and_is_explained() -
     assert "8 GPUs still to be freed" in wait.sentences[-1]
 
 
-def test_a_hold_that_gains_nothing_moves() -> None:
+def test_a_hold_keeps_what_it_has_gained_and_moves_once_a_pod_in_its_way_has_outlasted_all_patience() -> None:
     world = World([OPEN], nodes=["n0", "n1"])
     world.put(*jobs("b", 16))
     world.run()
+    world.wait(1)
     world.put(Job("big", "a", 8, born=20))
     world.wait(62)
     holds = world.planner.pools.by_name["p"].holds
     first = holds["uid-big"].node
+    (other,) = {"n0", "n1"} - {first}
+    world.put(*[Job(f"c{number}", "b", born=90 + number) for number in range(8)])
+    for uid in [uid for uid, job in world.jobs.items() if job.at == other]:
+        world.end(uid)
+    world.run()
     on_it = [uid for uid, job in world.jobs.items() if job.at == first]
-    world.wait(30)
-    world.end(on_it[0])
-    world.wait(50)
-    assert holds["uid-big"].node == first, "it has gained a GPU"
-    world.wait(12)
-    assert holds["uid-big"].node != first
+    for uid in on_it[1:]:
+        world.end(uid)
+    world.wait(30 * 60)
+    assert (holds["uid-big"].node, holds["uid-big"].missing) == (first, 1), "the last pod takes longest"
+    world.wait(2 * 60)
+    assert holds["uid-big"].node == other, "the last one may stay for ever"
+
+
+def test_a_hold_that_may_come_to_something_nowhere_ends_until_others_have_come() -> None:
+    world = World([OPEN], nodes=["n0"])
+    world.put(*jobs("b", 8))
+    world.run()
+    world.wait(33 * 60)
+    world.put(Job("big", "a", 8, born=33 * 60))
+    world.wait(62)
+    holds = world.planner.pools.by_name["p"].holds
+    assert not holds, "who has been there for so long may stay for ever"
+    for number in range(8):
+        world.put(Job(f"c{number}", "b", born=33 * 60 + number))
+        world.end(f"uid-b{number}")
+        world.run()
+    world.wait(2)
+    assert holds["uid-big"].node == "n0"
+
+
+def test_of_nodes_that_lack_as_many_gpus_the_one_with_fewer_pods_is_held() -> None:
+    world = World([OPEN], nodes=["n0", "n1", "n2"])
+    world.put(Job("b0", "b", 4), Job("b1", "b", 4, born=1))
+    world.run()
+    (full,) = {job.at for job in world.jobs.values()}
+    world.put(*jobs("b", 16, first=2))
+    world.run()
+    world.put(Job("big", "a", 8, born=20))
+    world.wait(62)
+    assert world.planner.pools.by_name["p"].holds["uid-big"].node == full
 
 
 def test_a_hold_that_ends_gives_its_node_back() -> None:
