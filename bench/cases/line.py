@@ -3,8 +3,8 @@
 Pods of openb's default list come at random times to a tenth of its nodes, stay for exponential lifetimes and offer
 93 % of the GPUs; nothing is lost, all wait. Once as the planner does it, once without holds; and both once more where
 a third of the pods that are there at the beginning live for ever. Then few nodes can be freed for a job of 8 GPUs, and
-none for those that need 640 GB of memory or more, which wait to the end whatever the rule: they are the longest hundredth
-of the waits, so no more is asked of that than not to be longer. What holds are worth there, the means tell.
+none for those that need 640 GB of memory or more, which wait to the end whatever the rule: they are the longest
+hundredth of the waits, so no more is asked of that than not to be longer. What holds are worth there, the means tell.
 """
 
 from __future__ import annotations
