@@ -1,10 +1,10 @@
 """Holds: a node is kept free for a job of several GPUs that has waited long, so that small jobs don't starve it.
 
-The node is the one with the fewest GPUs still to be freed that the job fits once they are, and of those the one with
-the fewest pods. What nobody may evict does not count as to be freed, nor what has outlasted both the job's wait and
-`OUTLASTS` times the policy's `holdAfter`: it may stay for ever. Nothing else is placed there until the job sits, or
-until a pod that is in its way has outlasted that too. A hold that just gains nothing for a while stays, since the last
-pods of a node take the longest, and what it has gained would be lost (`bench line`).
+The node is the one with the fewest GPUs still to be freed that the job fits once they are. What nobody may evict does
+not count as to be freed, nor what has outlasted both the job's wait and `OUTLASTS` times the policy's `holdAfter`: it
+may stay for ever. Nothing else is placed there until the job sits, or until a pod that is in its way has outlasted that
+too. A hold that just gains nothing for a while stays, since the last pods of a node take the longest, and what it has
+gained would be lost (`bench line`).
 """
 
 from collections.abc import Callable, Collection
@@ -76,25 +76,21 @@ def node_to_hold(
     rows = rows[(columns.cpu[rows] >= request.cpu) & (columns.ram[rows] >= request.memory)]
     rows = rows[~np.isin(fit(snapshot.table, rows, ask), NEVER)]
     lacking = np.maximum(0, request.count(GPU) - _free(snapshot, rows))
-    best: tuple[int, int, int] | None = None
     tried = 0
     for position in np.lexsort((columns.order[rows], lacking)).tolist():
-        row, lacks = int(rows[position]), int(lacking[position])
-        if tried == _TRIED or (best is not None and lacks > best[0]):
-            break
+        row = int(rows[position])
         node = snapshot.index.name(row)
         if int(columns.cards[row]) - pinned(node) < request.count(GPU) or not room.allows(shape, row):
             continue
+        if holds_without(snapshot, request, node, leaves):
+            vain.clear()
+            return row, int(lacking[position])
+        vain.add(row)
         tried += 1
-        if not holds_without(snapshot, request, node, leaves):
-            vain.add(row)
-            continue
-        pods = sum(bool(seat.request.devices) for seat in snapshot.seats_by_node.get(node, {}).values())
-        if best is None or (lacks, pods) < best[:2]:
-            best = lacks, pods, row
-    if best is not None or tried < _TRIED:
-        vain.clear()
-    return (best[2], best[0]) if best is not None else None
+        if tried == _TRIED:
+            return None
+    vain.clear()
+    return None
 
 
 def holds_without(snapshot: Snapshot, request: Request, node: str, leaves: Callable[[Seat], bool]) -> bool:

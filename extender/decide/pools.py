@@ -32,6 +32,8 @@ class Pool:
     holds: dict[str, Hold] = field(default_factory=dict)
     vain: dict[str, set[int]] = field(default_factory=dict)
     """Rows at which it was looked in vain for a node to hold, by pod."""
+    searched: dict[str, float] = field(default_factory=dict)
+    """When it was last looked in vain, by pod."""
     pending: set[str] = field(default_factory=set)
     asked: dict[str, float] = field(default_factory=dict)
     """When each tenant was last told that no reclaim would help it."""

@@ -272,10 +272,15 @@ class Turns:
         if free <= 0:
             return
         for _, uid in nsmallest(free, self._long_waiting(pool, most)):
-            self._begin_hold(pool, self._waiters[uid])
+            if not self._begin_hold(pool, self._waiters[uid]):
+                # The others come first then: none of them waits behind one that fits nowhere.
+                pool.searched[uid] = self._now
 
     def _long_waiting(self, pool: Pool, most: int) -> Iterator[tuple[float, str]]:
-        """(since when, who) of the first `most` of each group whose jobs may have a node held and have none yet."""
+        """(since when, who) of the first `most` of each group whose jobs may have a node held and have none yet.
+
+        Since when they wait, or when it was last looked for a node in vain.
+        """
         for group in pool.line.all_groups():
             if not is_big(group.shape.request) or group.units > pool.ledger.bound(
                 group.tenant, group.preemptible
@@ -286,7 +291,7 @@ class Turns:
                 if self._now - since < pool.policy.hold_after:
                     break
                 if uid not in pool.holds:
-                    yield since, uid
+                    yield pool.searched.get(uid, since), uid
 
     def _begin_hold(self, pool: Pool, waiter: Waiter) -> bool:
         assert waiter.shape is not None
@@ -326,6 +331,7 @@ class Turns:
 
     def end_hold(self, pool: Pool, uid: str) -> None:
         pool.vain.pop(uid, None)
+        pool.searched.pop(uid, None)
         hold = pool.holds.pop(uid, None)
         if hold is not None:
             self._claims.room.touch(hold.row)

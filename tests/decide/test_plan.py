@@ -377,16 +377,22 @@ def test_a_hold_that_may_come_to_something_nowhere_ends_until_others_have_come()
     assert holds["uid-big"].node == "n0"
 
 
-def test_of_nodes_that_lack_as_many_gpus_the_one_with_fewer_pods_is_held() -> None:
-    world = World([OPEN], nodes=["n0", "n1", "n2"])
-    world.put(Job("b0", "b", 4), Job("b1", "b", 4, born=1))
+def test_a_job_that_no_node_can_be_freed_for_keeps_no_other_from_a_hold() -> None:
+    world = World([OPEN], nodes=["n0"])
+    world.put_node("n1", 4)
+    world.put(*jobs("b", 12))
     world.run()
-    (full,) = {job.at for job in world.jobs.values()}
-    world.put(*jobs("b", 16, first=2))
+    world.wait(33 * 60)
+    world.put(Job("big", "a", 8, born=33 * 60))
+    world.wait(30)
+    world.put(*[Job(f"d{number}", "b", born=34 * 60 + number) for number in range(4)])
+    for uid in [uid for uid, job in world.jobs.items() if job.at == "n1"]:
+        world.end(uid)
     world.run()
-    world.put(Job("big", "a", 8, born=20))
-    world.wait(62)
-    assert world.planner.pools.by_name["p"].holds["uid-big"].node == full
+    world.put(Job("half", "a", 4, born=34 * 60 + 9))
+    world.wait(64)
+    holds = world.planner.pools.by_name["p"].holds
+    assert {uid: hold.node for uid, hold in holds.items()} == {"uid-half": "n1"}
 
 
 def test_a_hold_that_ends_gives_its_node_back() -> None:
