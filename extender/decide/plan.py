@@ -30,7 +30,7 @@ from extender.decide.instructions import (
     Tick,
 )
 from extender.decide.pools import Pool, Pools
-from extender.decide.room import Room, Shape, never_fits
+from extender.decide.room import Room, Shape
 from extender.decide.turns import Reclaim, Turns
 from extender.decide.waiter import Waiter, created_at, is_preemptible, look_at, ref_of
 from extender.decide.waits import Wait, explain_wait, standing
@@ -349,7 +349,7 @@ class Planner:
     def never_fits(self, pool: str | None, request: Request, constraints: Constraints) -> bool:
         """Whether no node that such pods may use would hold one even when empty; None: any pool's."""
         shape = self.claims.room.shape(pool, request, constraints)
-        return never_fits(self._book.snapshot(), shape)
+        return self.claims.room.never_fits(self._book.snapshot(), shape)
 
     def check(self) -> None:
         """AssertionError names what the planner has got wrong about the book."""

@@ -53,6 +53,8 @@ class Shape:
     """Nodes that the scheduler refused, until when they are left alone."""
     strikes: dict[str, tuple[int, float]] = field(default_factory=dict)
     """How often it refused each, and until when that counts."""
+    never: tuple[int, bool] = (-1, False)
+    """As of which look of the nodes it was found whether none would hold such a pod even when empty."""
 
     def untry(self) -> None:
         """Forget that it fitted nowhere."""
@@ -66,6 +68,7 @@ class Room:
         self._pools: dict[str, str | None] = {}
         self._rows: dict[str, int] = {}
         self._known: dict[str, Inventory] = {}
+        self._looks = 0
         self._versions = np.empty(0, np.int64)
         self._log: list[int] = []
         self._first = 0
@@ -80,12 +83,14 @@ class Room:
         inventory = snapshot.inventories[name]
         row = snapshot.index.get(name)
         self._rows[name], self._known[name], self._pools[name] = row, inventory, pool
+        self._looks += 1
         for eligible in self._eligible.values():
             self._enter(eligible, row, self._is_eligible(name, eligible))
         self.touch(row)
 
     def node_gone(self, name: str) -> None:
         row = self._rows.pop(name, None)
+        self._looks += 1
         self._known.pop(name, None)
         self._pools.pop(name, None)
         if row is not None:
@@ -271,6 +276,12 @@ class Room:
         cpu = columns.cpu[rows] - columns.cpu_used[rows] >= request.cpu
         ram = columns.ram[rows] - columns.ram_used[rows] >= request.memory
         return np.asarray(cpu & ram)
+
+    def never_fits(self, snapshot: Snapshot, shape: Shape) -> bool:
+        """As `never_fits`, worked out once for the nodes as they are."""
+        if shape.never[0] != self._looks:
+            shape.never = self._looks, never_fits(snapshot, shape)
+        return shape.never[1]
 
     # what the scheduler refused
 

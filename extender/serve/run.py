@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 NUDGED_AT_ONCE = 64
+_GC_THRESHOLDS = (20_000, 20, 50)
+"""A burst makes objects by the thousand that end by themselves; looking for cycles among them is for nothing."""
 GOODBYE_SECONDS = 0.2
 
 
@@ -280,6 +282,7 @@ async def _settle_in(
     # The book lives as long as the process: without this, each full collection would walk all of it.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
     snapshot = book.snapshot()
     log.info("the book is synced", nodes=len(snapshot.inventories), seats=len(snapshot.seats))
     async with asyncio.TaskGroup() as tasks:
