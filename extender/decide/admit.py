@@ -17,11 +17,15 @@ from extender.decide.bind import describe
 from extender.fairness.depth import Queue
 from extender.fairness.policy import Foreign, NeverFits, Place, Policy
 from extender.wire.admission import Add, Patch, Remove, Review
-from extender.wire.marks import CHECKPOINT_INTERVAL, GATE, GPU_MEMORY, PREEMPTIBLE, only_ours
+from extender.wire.marks import (
+    CHECKPOINT_INTERVAL,
+    DEFAULT_SCHEDULER,
+    GATE,
+    GPU_MEMORY,
+    PREEMPTIBLE,
+    only_ours,
+)
 from extender.wire.objects import NodeSelector, NodeSelectorTerm, Pod, PodSpec, Toleration
-
-DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server fills in for a pod that names no scheduler, before any review."""
 
 FAIR_QUOTA = "fair-quota"
 """The scheduler profile that adopted and rewritten pods get."""

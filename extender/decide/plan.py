@@ -38,6 +38,7 @@ from extender.fairness.ledger import FREE_FOR_ALL, MICRO
 from extender.fairness.line import Line
 from extender.fairness.policy import Place
 from extender.fairness.reading import Policies
+from extender.wire.marks import DEFAULT_SCHEDULER
 from extender.wire.objects import Pod
 
 
@@ -173,7 +174,7 @@ class Planner:
     def _see(self, snapshot: Snapshot, pod: Pod) -> None:
         """The pod waits and looks like this."""
         uid, spec = pod.metadata.uid, pod.spec
-        place = self._place(pod)
+        place = self.place(pod)
         tenant = place.tenant if place else None
         pool = place.policy.name if place else None
         shape = self._shape(pod, pool)
@@ -194,9 +195,9 @@ class Planner:
             self.claims.withdraw(waiter)
         self._line_up(waiter)
 
-    def _place(self, pod: Pod) -> Place | None:
+    def place(self, pod: Pod) -> Place | None:
         """Where the pod stands; None: under no policy."""
-        scheduler = (pod.spec.scheduler_name if pod.spec else None) or "default-scheduler"
+        scheduler = (pod.spec.scheduler_name if pod.spec else None) or DEFAULT_SCHEDULER
         if scheduler not in self._settings.schedulers:
             return None
         return self.pools.place(pod.metadata.namespace or "default", scheduler)
@@ -329,7 +330,7 @@ class Planner:
         uid = pod.metadata.uid
         waiter = self.waiters.get(uid)
         if waiter is None:
-            if self._place(pod) is None or not _asks_devices(pod):
+            if self.place(pod) is None or not _asks_devices(pod):
                 return None
             return Answer(None, "kvitej has not seen the pod yet; it stands in line as soon as it has")
         if waiter.node is not None:

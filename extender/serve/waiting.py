@@ -228,12 +228,10 @@ class WaitDoor:
         self._step(event)
 
     def _count(self, pod: Pod) -> None:
-        """Note whether the pod waits in a queue."""
-        uid, namespace = pod.metadata.uid, pod.metadata.namespace or "default"
-        scheduler = (pod.spec.scheduler_name if pod.spec else None) or "default-scheduler"
-        place = None
-        if uid in self._book.snapshot().waiting and scheduler in self._settings.schedulers:
-            place = self._policies.place(namespace, self.labels_of(namespace), scheduler)
+        """Note whether the pod waits in a queue, once there is a planner to say."""
+        uid = pod.metadata.uid
+        waits = self.planner is not None and uid in self._book.snapshot().waiting
+        place = self.planner.place(pod) if self.planner is not None and waits else None
         if place is None or place.tenant is None:
             self.depths.gone(uid)
         else:

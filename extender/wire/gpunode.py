@@ -7,7 +7,7 @@ tell is left out (None here), never 0; what it should have told and did not stan
 
 import msgspec
 
-from extender.wire.objects import ListMeta, Slim
+from extender.wire.objects import Slim
 from extender.wire.topo import Link, LinkClass, LinkMatrix, TopoError
 
 API_VERSION = "kvitej.io/v1alpha1"
@@ -270,11 +270,6 @@ class GPUNode(Slim, omit_defaults=True):
     metadata: GPUNodeMeta = msgspec.field(default_factory=GPUNodeMeta)
     spec: GPUNodeSpec = msgspec.field(default_factory=GPUNodeSpec)
     status: GPUNodeStatus | None = None
-
-
-class GPUNodeList(Slim):
-    metadata: ListMeta
-    items: list[GPUNode] | None = None
 
 
 _CELLS = {str(Link(kind)): Link(kind) for kind in LinkClass if kind is not LinkClass.NVLINK}

@@ -4,7 +4,10 @@ PREFIX = "kvitej.io/"
 GATE = "kvitej.io/turn"
 """The scheduling gate under which a pod waits for its turn."""
 
-PROFILES = ("default-scheduler", "fair-quota")
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server fills in for a pod that names no scheduler, before any review."""
+
+PROFILES = (DEFAULT_SCHEDULER, "fair-quota")
 """Scheduler profiles that ask kvitej about GPU pods; the last is what adopted pods get."""
 
 PREEMPTIBLE = "kvitej.io/preemptible"

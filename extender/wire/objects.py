@@ -135,14 +135,6 @@ class Node(Slim):
     status: NodeStatus | None = None
 
 
-class ObjectReference(Slim, omit_defaults=True):
-    kind: str = ""
-    api_version: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class Binding(Slim):
     """Body of `POST pods/NAME/binding`; the uid is a precondition, the annotations land in the same write."""
 
@@ -168,8 +160,3 @@ class ListMeta(Slim):
 class PodList(Slim):
     metadata: ListMeta
     items: list[Pod] | None = None
-
-
-class NodeList(Slim):
-    metadata: ListMeta
-    items: list[Node] | None = None

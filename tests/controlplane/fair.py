@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from extender import certs
-from tests.controlplane.api import Api, Object, pod, wait_until
+from tests.controlplane.api import Api, ApiError, Object, pod, wait_until
 from tests.controlplane.extender import Extender, grant
 from tests.controlplane.processes import ControlPlane, free_ports
 
@@ -73,5 +73,5 @@ async def register(api: Api, address: str, ca_bundle: str, *, asks: bool = True)
 
 async def unregister(api: Api) -> None:
     for kind in ("mutating", "validating"):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(ApiError):
             await api.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/kvitej")

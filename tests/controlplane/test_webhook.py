@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from extender import certs
 from extender.cluster.state import ClusterState
@@ -23,11 +22,11 @@ from extender.serve.run import Webhook, reviewing
 from extender.serve.webhook import WebhookDoor, admission
 from tests.controlplane.api import GPU, STRATEGIC_MERGE_PATCH, Api, ApiError, Object, node, pod, wait_until
 from tests.controlplane.extender import Extender, grant
+from tests.controlplane.fair import register, unregister
 from tests.controlplane.processes import ControlPlane, free_ports
 
 pytestmark = pytest.mark.controlplane
 
-MANIFESTS = Path(__file__).parents[2] / "scheduler-config" / "webhook.yaml"
 GATES = [{"name": "kvitej.io/turn"}]
 LIFTED = {"spec": {"schedulingGates": [{"$patch": "delete", "name": "kvitej.io/turn"}]}}
 POLICY = Policy(
@@ -72,15 +71,6 @@ class Served:
         return self.depths.depth(Queue("pool", "training"), self.now)
 
 
-async def register(api: Api, address: str, ca_bundle: str) -> None:
-    """Apply the shipped configurations, pointed at `address`."""
-    for manifest in yaml.safe_load_all(MANIFESTS.read_text()):
-        for webhook in manifest["webhooks"]:
-            path = webhook["clientConfig"]["service"]["path"]
-            webhook["clientConfig"] = {"url": address + path, "caBundle": ca_bundle}
-        await api.apply(manifest)
-
-
 @pytest.fixture
 async def served(control_plane: ControlPlane, api: Api, tmp_path: Path) -> AsyncIterator[Served]:
     """The webhook, registered, and a namespace `training` without pods."""
@@ -93,13 +83,12 @@ async def served(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Async
     made = certs.make(tmp_path / "certs", ("127.0.0.1",))
     _, cert, key = made.files
     async with reviewing(served.door, config, Webhook("127.0.0.1", 0, cert, key)) as address:
-        await register(api, address, made.ca_bundle)
+        await register(api, address, made.ca_bundle, asks=False)
         await in_effect(api)
         try:
             yield served
         finally:
-            for kind in ("mutating", "validating"):
-                await api.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/kvitej")
+            await unregister(api)
 
 
 async def in_effect(api: Api) -> None:
@@ -283,7 +272,7 @@ async def test_what_a_tenant_may_not_do_is_refused_in_words(api: Api, served: Se
 
 async def test_while_the_webhook_is_down_pods_pass_as_they_are(api: Api, served: Served) -> None:
     (nobody,) = free_ports(1)
-    await register(api, f"https://127.0.0.1:{nobody}", "")
+    await register(api, f"https://127.0.0.1:{nobody}", "", asks=False)
 
     async def passes() -> bool:
         dry = await created(api, gpu_pod("probe"), dry_run=True)
@@ -308,7 +297,7 @@ async def test_kvitej_serve_answers_reviews(api: Api, control_plane: ControlPlan
     kvitej = Extender(control_plane, name="admits", options=options)
     try:
         kvitej.wait_synced()
-        await register(api, f"https://127.0.0.1:{port}", made.ca_bundle)
+        await register(api, f"https://127.0.0.1:{port}", made.ca_bundle, asks=False)
         asking = pod("asks", annotations={"kvitej.io/devices": "{}"})
 
         async def removed() -> bool:

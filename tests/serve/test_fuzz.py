@@ -1,6 +1,5 @@
 """10,000 malformed or hostile bodies per verb: an answer that the protocol allows, no traceback, nothing changed."""
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -9,8 +8,6 @@ from typing import Any, NoReturn
 
 import aiohttp
 import pytest
-import structlog
-from structlog.typing import EventDict, WrappedLogger
 
 from extender.cluster.assignment import Cards
 from extender.cluster.events import BindResult, Elapsed, Outcome, PodSeen, Reserved, Settled
@@ -35,6 +32,8 @@ from tests.builders import (
 )
 from tests.serve.doors import Doors
 from tests.serve.mutants import mutants
+
+pytestmark = pytest.mark.usefixtures("log")
 
 MANY = 10_000
 DATA = Path(__file__).parents[1] / "data" / "wire"
@@ -106,30 +105,6 @@ def found(made: Doors) -> Found:
 
 def claims(made: Doors) -> dict[str, str]:
     return {uid: claim.node for uid, claim in made.state.snapshot().claims.items()}
-
-
-class Log:
-    """Everything is rendered as in production, and what is said at error level is kept."""
-
-    def __init__(self) -> None:
-        self.errors: list[EventDict] = []
-
-    def keep(self, logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
-        if name in ("error", "critical", "exception") or event.get("exc_info"):
-            self.errors.append(dict(event))
-        return event
-
-
-@pytest.fixture(autouse=True)
-def log() -> Iterator[Log]:
-    kept = Log()
-    structlog.configure(
-        processors=[kept.keep, structlog.processors.JSONRenderer()],
-        logger_factory=structlog.PrintLoggerFactory(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")),
-    )
-    yield kept
-    structlog.reset_defaults()
-    assert not kept.errors
 
 
 def strict(text: bytes | str) -> Any:

@@ -1,22 +1,19 @@
 """The webhook's door and listener: statuses, counting, the certificate, and 10,000 malformed reviews."""
 
 import asyncio
-import io
 import json
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import structlog
 import trustme
 import yaml
-from structlog.typing import EventDict, WrappedLogger
 
 from extender.config import Config
 from extender.serve import tls
@@ -29,29 +26,9 @@ from tests.patches import patched
 from tests.serve.mutants import mutants
 from tests.serve.reviews import DATA, KVITEJ, RECORDED, Served, patch_of, response, review
 
+pytestmark = pytest.mark.usefixtures("log")
+
 MANY = 10_000
-
-
-class Log:
-    def __init__(self) -> None:
-        self.errors: list[EventDict] = []
-
-    def keep(self, logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
-        if name in ("error", "critical", "exception") or event.get("exc_info"):
-            self.errors.append(dict(event))
-        return event
-
-
-@pytest.fixture(autouse=True)
-def log() -> Iterator[Log]:
-    kept = Log()
-    structlog.configure(
-        processors=[kept.keep, structlog.processors.JSONRenderer()],
-        logger_factory=structlog.PrintLoggerFactory(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")),
-    )
-    yield kept
-    structlog.reset_defaults()
-    assert not kept.errors
 
 
 def test_a_recorded_create_is_gated_under_its_own_uid() -> None:
