@@ -16,7 +16,7 @@ from tests.controlplane.api import Api, ApiError, Object, wait_until
 from tests.controlplane.binaries import KUBERNETES, Unavailable, ensure
 from tests.controlplane.processes import ControlPlane
 
-IN_FLIGHT = 32
+IN_FLIGHT = 24
 REOPEN_SECONDS = 0.01
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -33,7 +33,7 @@ def control_plane(at: Path, kubernetes: str = KUBERNETES) -> Iterator[ControlPla
 
 
 class Burst:
-    """Pods created 32 at a time in namespace `default`, and what a watch shows of them; enter it first.
+    """Pods created 24 at a time in namespace `default`, and what a watch shows of them; enter it first.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Burst:
             await self._following
 
     async def create(self, pods: Sequence[Mapping[str, Any]]) -> None:
-        """Create pods, 32 requests in flight."""
+        """Create pods, 24 requests in flight."""
         remaining = iter(pods)
 
         async def some() -> None:

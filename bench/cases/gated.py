@@ -1,6 +1,6 @@
 """`bench throughput --gated`: pods a second from create to bound when kvitej plans who goes where, beside stock.
 
-Pods are created 32 at a time while earlier ones are released: each passes the webhook, waits behind its gate, is
+Pods are created 24 at a time while earlier ones are released: each passes the webhook, waits behind its gate, is
 nominated and released, and the stock scheduler binds it through kvitej. Runs take turns with the stock scheduler alone,
 all nodes scored, on the same nodes; stock with default sampling stands beside.
 """

@@ -1,6 +1,6 @@
 """`bench throughput`: pods a second that the real kube-scheduler binds, alone and with an extender.
 
-5,000 nodes of 8 GPUs; in each run 1,500 pods of one GPU are created 32 at a time, and the time is taken from the first
+5,000 nodes of 8 GPUs; in each run 1,500 pods of one GPU are created 24 at a time, and the time is taken from the first
 creation to the last node seen on a watch. Contenders take turns; each run has a scheduler and an extender of its own,
 and an empty cluster.
 """
