@@ -1,6 +1,7 @@
 """The native core: arrays in, arrays or bytes out. Only what this page exports may be used.
 
-A request's node names become rows (`names`), the rows are judged and seated (`fit`), weighed for the pods to come
+A request's node names become rows (`names`), the rows are judged and seated (`fit`, where the kubelet picks the card
+for whichever it could give: `kubelet`), weighed for the pods to come
 (`demand`, `fragmentation`), for MIG instances (`instances`), for NVLink (`linked`) and for what can be given back
 (`shares`) and ranked (`score`) over the book's columns (`columns`), and the answer is copied together from prebuilt
 bytes (`encode`); `replay` does it for thousands of pods. Kinds of nodes share their tables (`hardware`): where on a
@@ -10,7 +11,7 @@ TypeError for what is not the named class or a number at all); inside, nothing a
 """
 
 from _core.allocator import Allocator
-from _core.columns import Ask, Table
+from _core.columns import IS_OCCUPIED, IS_UNFIT, IS_WITHHELD, Ask, Table
 from _core.demand import BEST_FIT, D1, FGD, FIRST_FIT, P1, Demand
 from _core.encode import failures_json, names_json, priorities_json
 from _core.fit import (
@@ -24,8 +25,12 @@ from _core.fit import (
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
+    OCCUPIED,
+    STALE,
     TAKEN,
+    UNHEALTHY,
     UNKNOWN,
+    WATERMARK,
     fit,
     seat,
 )
@@ -39,7 +44,7 @@ from _core.score import best, grade, parts, renew, score
 from _core.shares import give_back
 from _core.topology import Sets, connect
 
-ABI = 5
+ABI = 6
 """Raised with every change of what stands below, so that a stale build is named instead of misread."""
 
 __all__ = [
@@ -51,6 +56,9 @@ __all__ = [
     "FGD",
     "FIRST_FIT",
     "FITS",
+    "IS_OCCUPIED",
+    "IS_UNFIT",
+    "IS_WITHHELD",
     "LACKING",
     "LINKS_TAKEN",
     "LINKS_TOO_SLOW",
@@ -58,9 +66,13 @@ __all__ = [
     "MEMORY_TAKEN",
     "MEMORY_TOO_SMALL",
     "MEMORY_UNKNOWN",
+    "OCCUPIED",
     "P1",
+    "STALE",
     "TAKEN",
+    "UNHEALTHY",
     "UNKNOWN",
+    "WATERMARK",
     "Allocator",
     "Ask",
     "Demand",

@@ -1,6 +1,6 @@
 # One row's cards, as `fit` and `score` ask about them.
 
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t
 
 from _core.columns cimport Ask, Table
 
@@ -21,16 +21,21 @@ cdef struct Row:
     const int32_t* shares_soft
     const int32_t* owners
     const int32_t* owners_soft
+    const int64_t* extra
+    const int8_t* trouble
+    int8_t shut         # bits of trouble with which a card takes no share
+    bint measured       # what is really used is known
     int64_t declared    # memory that the pod declares per card, 0 = undeclared
     int64_t weighed     # the card memory that the next two were worked out for: mostly the same on all cards
-    int64_t cost        # bytes that one share takes: what is declared, at least the card's part per replica
+    int64_t cost        # bytes that one share takes: what is declared; if not measured, at least its part
     int64_t least       # bytes that must be left for it; no card has INT64_MAX
 
 cdef struct Card:
     int64_t memory      # bytes, 0 = unknown
-    int64_t left        # memory that nobody holds
+    int64_t left        # memory that nobody holds or uses
     int64_t shares      # replicas in use
     int64_t owners      # pods that have the card alone
+    int8_t trouble
 
 cdef struct Seats:
     # where a pod goes
@@ -46,15 +51,22 @@ cdef Seats choose(Row* row, Need need, Py_ssize_t first, int32_t* cards, int32_t
 
 
 cdef inline bint is_free(Card card, int64_t declared) noexcept nogil:
-    return (card.owners == 0) & (card.shares == 0) & (card.memory >= declared)
+    return ((card.owners == 0) & (card.shares == 0) & (card.trouble == 0)
+            & (declared == 0 or card.left >= declared))
+
+
+cdef inline bint is_open(const Row* row, Card card) noexcept nogil:
+    """Whether shares of it are given out at all."""
+    return card.trouble & row.shut == 0
 
 
 cdef inline Card card_at(const Row* row, Py_ssize_t card) noexcept nogil:
     cdef Card seen
     seen.memory = row.memory[card]
-    seen.left = seen.memory - row.used[card]
+    seen.left = seen.memory - row.used[card] - row.extra[card]
     seen.shares = row.shares[card]
     seen.owners = row.owners[card]
+    seen.trouble = row.trouble[card]
     if row.soft:
         seen.left -= row.used_soft[card]
         seen.shares += row.shares_soft[card]
@@ -64,10 +76,12 @@ cdef inline Card card_at(const Row* row, Py_ssize_t card) noexcept nogil:
 
 cdef inline int64_t share_cost(Row* row, Card card) noexcept nogil:
     """Bytes that one share takes of a card, 0 if its memory is unknown."""
+    cdef int64_t part
     if card.memory != row.weighed:
         row.weighed = card.memory
-        row.cost = max(row.declared, card.memory // max(row.replicas, 1)) if card.memory > 0 else 0
-        row.least = row.cost if row.cost > 0 else INT64_MIN
+        part = 0 if row.measured else card.memory // max(row.replicas, 1)
+        row.cost = max(row.declared, part) if card.memory > 0 else 0
+        row.least = row.cost if row.cost > 0 or (row.measured and card.memory > 0) else INT64_MIN
         if card.memory < row.declared:
             row.least = INT64_MAX
     return row.cost

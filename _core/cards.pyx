@@ -2,14 +2,14 @@
 # cython: freethreading_compatible=True, auto_pickle=False, autotestdict=False
 """One row's cards: which are free, which take another share, and which a pod would get.
 
-A card is free when nobody holds any of it. Which cards are held by pods whose card is unknown (opaque) cannot
-be told, so they count against the free ones. Loops over cards avoid branches: what is free and what is full
-looks random to a processor, and a wrong guess costs more than the arithmetic.
+A card is free when nobody holds any of it and nothing is wrong with it. Which cards are held by pods whose card is
+unknown (opaque) cannot be told, so they count against the free ones. Loops over cards avoid branches: what is free and
+what is full looks random to a processor, and a wrong guess costs more than the arithmetic.
 """
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
-from _core.columns cimport INSTANCE, REPLICA, Ask, Table
+from _core.columns cimport INSTANCE, IS_OCCUPIED, IS_UNFIT, IS_WITHHELD, REPLICA, Ask, Table
 
 cdef int64_t UNKNOWN_LEFT = INT64_MAX - INT32_MAX - 1   # behind every memory that is known
 
@@ -39,6 +39,11 @@ cdef Row row_at(Table table, Py_ssize_t row, int64_t declared, bint soft) noexce
     cards.shares_soft = &table.shares_soft[row, 0]
     cards.owners = &table.exclusive[row, 0]
     cards.owners_soft = &table.exclusive_soft[row, 0]
+    cards.extra = &table.extra[row, 0]
+    cards.trouble = &table.trouble[row, 0]
+    # What strangers use may as well be what a pod of unknown card holds.
+    cards.shut = IS_UNFIT | IS_WITHHELD | (IS_OCCUPIED if cards.opaque > 0 else 0)
+    cards.measured = table.measured[row] == 1
     cards.declared = declared
     cards.weighed, cards.cost, cards.least = -1, 0, INT64_MAX
     return cards
@@ -47,7 +52,7 @@ cdef Row row_at(Table table, Py_ssize_t row, int64_t declared, bint soft) noexce
 cdef bint takes_one(Row* row, Card card) noexcept nogil:
     """Whether a card takes one more share. Of unknown memory (0), it takes none that declares some."""
     share_cost(row, card)
-    return (card.owners == 0) & (card.shares < row.replicas) & (card.left >= row.least)
+    return (card.owners == 0) & (card.shares < row.replicas) & (card.left >= row.least) & is_open(row, card)
 
 
 cdef inline int64_t room_on(Row* row, Card card) noexcept nogil:
@@ -124,8 +129,10 @@ cdef Seats choose(Row* row, Need need, Py_ssize_t first, int32_t* cards, int32_t
             card = card_at(row, i)
             if is_free(card, row.declared):
                 place += 1
-                if shares > 0 and many[i] == 0 and seats.whole < place <= end and takes_one(row, card):
-                    shares -= put(row, &seats, cards, many, i, shares)
+                if place <= seats.whole or place > end:
+                    continue
+            if shares > 0 and many[i] == 0 and takes_one(row, card):
+                shares -= put(row, &seats, cards, many, i, shares)
     return seats
 
 

@@ -8,12 +8,19 @@ cdef enum:
     # Table.state
     OPEN = 0
     VACANT = 1
+    STALE = 3
 
 cdef enum:
     # Table.mode: what one nvidia.com/gpu of the node is
     WHOLE = 0
     REPLICA = 1
     INSTANCE = 2
+
+cpdef enum:
+    # Table.trouble: bits
+    IS_UNFIT = 1
+    IS_OCCUPIED = 2
+    IS_WITHHELD = 4
 
 cdef enum:
     MOST_CARDS = 64     # of a row; more than any machine has, so that what is worked out by card needs no heap
@@ -50,6 +57,13 @@ cdef class Table:
     cdef const int32_t[::1] lent                # cards that only borrowed work holds
     cdef const int32_t[:, ::1] slices           # [N, G] occupancy of dynamic cards, -1 = no such card
     cdef const int32_t[:, ::1] slices_soft
+    cdef const int8_t[::1] choice               # 1 = the kubelet picks the cards
+    cdef const int8_t[::1] measured             # 1 = what is really used is known
+    cdef const int64_t[::1] loose_memory        # bytes of shares whose card the kubelet has not told yet
+    cdef const int64_t[:, ::1] extra            # [N, G] bytes in use beyond memory_used
+    cdef const int32_t[:, ::1] given            # [N, G] replicas that the kubelet gave
+    cdef const int64_t[:, ::1] given_memory     # [N, G] bytes that these are charged
+    cdef const int8_t[:, ::1] trouble           # [N, G] bits
     cdef readonly Hardware hardware
 
 

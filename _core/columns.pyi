@@ -7,6 +7,10 @@ from _core.hardware import Hardware
 
 __pyx_capi__: Final[dict[str, object]]
 
+IS_UNFIT: Final = 1
+IS_OCCUPIED: Final = 2
+IS_WITHHELD: Final = 4
+
 @final
 class Table:
     rows: Final[int]
@@ -36,6 +40,13 @@ class Table:
     lent: Final[NDArray[np.int32]]
     slices: Final[NDArray[np.int32]]
     slices_soft: Final[NDArray[np.int32]]
+    choice: Final[NDArray[np.int8]]
+    measured: Final[NDArray[np.int8]]
+    loose_memory: Final[NDArray[np.int64]]
+    extra: Final[NDArray[np.int64]]
+    given: Final[NDArray[np.int32]]
+    given_memory: Final[NDArray[np.int64]]
+    trouble: Final[NDArray[np.int8]]
     hardware: Final[Hardware]
     def __new__(
         cls,
@@ -66,6 +77,13 @@ class Table:
         lent: NDArray[np.int32],
         slices: NDArray[np.int32],
         slices_soft: NDArray[np.int32],
+        choice: NDArray[np.int8],
+        measured: NDArray[np.int8],
+        loose_memory: NDArray[np.int64],
+        extra: NDArray[np.int64],
+        given: NDArray[np.int32],
+        given_memory: NDArray[np.int64],
+        trouble: NDArray[np.int8],
         hardware: Hardware | None = None,
     ) -> Self: ...
     def copy_row(self, row: int) -> Table: ...

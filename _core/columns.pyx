@@ -13,11 +13,12 @@ from _core.hardware cimport Hardware
 
 _PER_ROW = {"state": "int8", "mode": "int8", "cards": "int32", "replicas": "int32", "opaque": "int32",
             "order": "uint32", "soft": "int32", "cpu": "int64", "cpu_used": "int64", "part": "int32",
-            "geometry": "int32", "misplaced": "int32", "topology": "int32", "lent": "int32"}
+            "geometry": "int32", "misplaced": "int32", "topology": "int32", "lent": "int32", "choice": "int8",
+            "measured": "int8", "loose_memory": "int64"}
 _PER_RESOURCE = {"allocatable": "int64", "used": "int64", "used_soft": "int64"}
 _PER_CARD = {"memory": "int64", "memory_used": "int64", "memory_soft": "int64", "shares": "int32",
              "shares_soft": "int32", "exclusive": "int32", "exclusive_soft": "int32", "slices": "int32",
-             "slices_soft": "int32"}
+             "slices_soft": "int32", "extra": "int64", "given": "int32", "given_memory": "int64", "trouble": "int8"}
 
 
 cdef class Table:
@@ -26,7 +27,7 @@ cdef class Table:
     Parameters
     ----------
     state : int8[N]
-        0 open, 1 vacant (no node in this row), 2 closed.
+        0 open, 1 vacant (no node in this row), 2 closed, 3 stale (its agent has been silent for too long).
     mode : int8[N]
         What one nvidia.com/gpu of the node is: 0 a whole card, 1 a replica of a shared card, 2 an instance
         of MIG strategy single.
@@ -47,6 +48,13 @@ cdef class Table:
         Index into `hardware.links` of how the row's cards are linked; any other: not known.
     lent : int32[N]
         Cards that only pods hold whose work is borrowed: they can be asked back.
+    choice : int8[N]
+        Who picks the cards that a pod gets: 0 kvitej (or no agent reports), 1 the kubelet, among all that are free
+        for it, so that each of them must do.
+    measured : int8[N]
+        1 where it is known what is really used: there a share costs what it declares, else at least its part.
+    loose_memory : int64[N]
+        Bytes that the shares cost in all whose card the kubelet has not told yet.
     allocatable, used, used_soft : int64[N, R]
         Counts of extended resources: what the node offers, what is held, what soft claims would add.
     memory, memory_used, memory_soft : int64[N, G]
@@ -56,6 +64,14 @@ cdef class Table:
     slices, slices_soft : int32[N, G]
         Of cards that are cut on demand, numbered by themselves: the occupancy, and the bits that soft claims
         would add; an occupancy of -1: no such card.
+    extra : int64[N, G]
+        Bytes in use on the card beyond what its seats are charged: `memory_used` and `extra` are all that is in use.
+    given, given_memory : int32[N, G], int64[N, G]
+        What the kubelet has told of the card: replicas that it gave (for all of the card at least 1, and as many
+        as it has), and the bytes that these seats are charged.
+    trouble : int8[N, G]
+        Bits: IS_UNFIT (not healthy: no new work), IS_OCCUPIED (processes that nobody scheduled: no pod that wants
+        all of it), IS_WITHHELD (not among the devices that the kubelet gives out).
     hardware : Hardware or None
         What the kinds of nodes are made of, for R resources; None: nothing is known of any.
 
@@ -69,7 +85,8 @@ cdef class Table:
 
     def __cinit__(self, *, state, mode, cards, replicas, opaque, order, soft, cpu, cpu_used, allocatable, used,
                   used_soft, memory, memory_used, memory_soft, shares, shares_soft, exclusive, exclusive_soft,
-                  part, geometry, misplaced, topology, lent, slices, slices_soft, Hardware hardware=None):
+                  part, geometry, misplaced, topology, lent, slices, slices_soft, choice, measured, loose_memory, extra,
+                  given, given_memory, trouble, Hardware hardware=None):
         exact(state, "state", "int8", (-1,))
         exact(allocatable, "allocatable", "int64", (-1, -1))
         exact(memory, "memory", "int64", (-1, -1))
@@ -89,8 +106,9 @@ cdef class Table:
             "memory": memory, "memory_used": memory_used, "memory_soft": memory_soft, "shares": shares,
             "shares_soft": shares_soft, "exclusive": exclusive, "exclusive_soft": exclusive_soft,
             "part": part, "geometry": geometry, "misplaced": misplaced, "topology": topology,
-            "lent": lent,
+            "lent": lent, "choice": choice, "measured": measured, "loose_memory": loose_memory,
             "slices": slices, "slices_soft": slices_soft,
+            "extra": extra, "given": given, "given_memory": given_memory, "trouble": trouble,
         }
         for dtypes, shape in (
             (_PER_ROW, (self.rows,)),
@@ -109,6 +127,8 @@ cdef class Table:
         self.part, self.geometry, self.misplaced, self.topology = part, geometry, misplaced, topology
         self.lent = lent
         self.slices, self.slices_soft = slices, slices_soft
+        self.choice, self.measured, self.loose_memory = choice, measured, loose_memory
+        self.extra, self.given, self.given_memory, self.trouble = extra, given, given_memory, trouble
         self.hardware = Hardware.none(self.kinds) if hardware is None else hardware
         if self.hardware.kinds != self.kinds:
             raise ValueError(f"hardware must be for {self.kinds} resources, not for {self.hardware.kinds}.")

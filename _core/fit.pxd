@@ -15,5 +15,9 @@ cpdef enum:
     LINKS_UNKNOWN = 9
     LINKS_TOO_SLOW = 10
     LINKS_TAKEN = 11
+    STALE = 12
+    UNHEALTHY = 13
+    OCCUPIED = 14
+    WATERMARK = 15
 
 cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil

@@ -18,6 +18,10 @@ MEMORY_TAKEN: Final = 8
 LINKS_UNKNOWN: Final = 9
 LINKS_TOO_SLOW: Final = 10
 LINKS_TAKEN: Final = 11
+STALE: Final = 12
+UNHEALTHY: Final = 13
+OCCUPIED: Final = 14
+WATERMARK: Final = 15
 
 def fit(table: Table, rows: NDArray[np.int32], ask: Ask) -> NDArray[np.int8]: ...
 def seat(

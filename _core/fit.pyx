@@ -2,9 +2,10 @@
 # cython: freethreading_compatible=True, auto_pickle=False, autotestdict=False
 """Which rows take a pod, why the others do not, and which cards it would get.
 
-A row is judged as it stands (bound and reserved pods), and where it has soft claims with those added first:
+A row is judged as it stands (bound and reserved pods), and where it has soft claims with those added as well:
 what fits only without them is contended. A reason that no departing pod can lift (too few cards, too little
-memory in a card) wins over one that it can (taken), so that nothing is evicted in vain.
+memory in a card) wins over one that it can (taken), so that nothing is evicted in vain. Where the kubelet picks the
+cards, whichever it could give must do (`kubelet`).
 """
 
 import numpy as np
@@ -14,10 +15,11 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from _core.allocator cimport bits
 from _core.cards cimport Need, Row, Seats, choose, free_cards, has_room, need_on, row_at
 from _core.checks cimport indices, whole_number
-from _core.columns cimport OPEN, VACANT, Ask, Table, known_resources
+from _core.columns cimport OPEN, STALE as SILENT, VACANT, Ask, Table, known_resources
 from _core.demand cimport Demand
 from _core.fragmentation cimport weigh
 from _core.instances cimport PLACE, asks_instances, can_cut
+from _core.kubelet cimport may_give_trouble, may_overfill
 from _core.linked cimport linked, links_verdict
 from _core.topology cimport Linked
 
@@ -60,8 +62,8 @@ def seat(Table table not None, row, Ask ask not None, Demand demand not None, bi
     Whole cards are those that the device plugin would hand out, where the row's links are known and no share goes
     beside them, else the free ones of lowest index. The first share goes where the demand's score is highest.
     Every other one goes to the same card while it has room, then to the shared card that has room and is left
-    with the least memory (with the fewest replicas where memory is unknown; those come last), then to the free
-    card of lowest index.
+    with the least memory (with the fewest replicas where memory is unknown; those come last), then to the card of
+    lowest index that nobody holds.
 
     Parameters
     ----------
@@ -127,24 +129,23 @@ cdef object _places(Table table, Py_ssize_t row, Ask ask, bint soft):
 
 cdef int verdict(Table table, Py_ssize_t row, Ask ask) noexcept nogil:
     """The code of one row."""
-    cdef int code
-    if table.soft[row] <= 0:
-        return judge(table, row, ask, False)
-    if judge(table, row, ask, True) == FITS:
-        return FITS
-    code = judge(table, row, ask, False)
-    return CONTENDED if code == FITS else code
+    cdef int code = judge(table, row, ask, False)
+    if code == FITS and table.soft[row] > 0 and judge(table, row, ask, True) != FITS:
+        return CONTENDED
+    return code
 
 
 cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
     """FITS or the reason why not, with soft claims counted or not; never CONTENDED."""
     cdef Py_ssize_t i, kind
-    cdef int links
+    cdef int links, trouble
     cdef int64_t used, enough = 0, known = 0
     cdef bint lacking = False, taken = False
     cdef Need need
     cdef Row cards
     if table.state[row] != OPEN:
+        if table.state[row] == SILENT:
+            return STALE
         return UNKNOWN if table.state[row] == VACANT else CLOSED
     for i in range(ask.ids.shape[0]):
         kind = ask.ids[i]
@@ -170,6 +171,10 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
     links = links_verdict(table, row, &cards, ask, need.whole)
     if links == LINKS_UNKNOWN or links == LINKS_TOO_SLOW:
         return links
+    if table.choice[row] == 1:
+        trouble = may_give_trouble(table, row, &cards, need)
+        if trouble != FITS:
+            return trouble
     # More whole cards are held somewhere than are free: one of them may be any of the shared ones.
     if taken or free_cards(&cards, 0) < cards.opaque:
         return TAKEN
@@ -183,4 +188,6 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
         return TAKEN
     if not can_cut(table, row, ask, soft, NULL):
         return TAKEN
+    if table.choice[row] == 1 and may_overfill(table, row, &cards, need):
+        return WATERMARK
     return links

@@ -29,6 +29,7 @@ from _core.cards cimport (
     choose,
     free_cards,
     is_free,
+    is_open,
     need_on,
     row_at,
     share_cost,
@@ -223,7 +224,7 @@ cdef void look(Row* row, double* left) noexcept nogil:
 cdef inline double part_left(const Row* row, Card card) noexcept nogil:
     """Of a card that is shared: the smaller of its memory, where known, and its replicas that nobody holds."""
     cdef double part
-    if card.owners > 0 or card.shares >= row.replicas:
+    if card.owners > 0 or card.shares >= row.replicas or not is_open(row, card):
         return 0
     part = <double>(row.replicas - card.shares) / row.replicas
     if card.memory > 0:

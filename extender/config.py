@@ -198,6 +198,46 @@ class Admission(Section, frozen=True):
     ] = ("system:serviceaccount:kvitej:kvitej", "kvitej")
 
 
+class Cards(Section, frozen=True):
+    """What the nodes' agents report of their cards, and how far it lets cards be filled."""
+
+    watermark: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=100,
+            description="Percent of a card's memory, of what the driver leaves, that may be in use or promised; a "
+            "FairnessPolicy may say otherwise for its pool.",
+        ),
+    ] = 85.0
+    foreign: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**42,
+            extra=_SIZE,
+            description="Bytes of a card that processes which nobody scheduled may use; a card of which they use "
+            "more is given to nobody as a whole.",
+        ),
+    ] = 1024**3
+    stale_after: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=86_400,
+            extra=DURATION,
+            description="How long an agent may be silent before its report counts as stale.",
+        ),
+    ] = 90.0
+    stale: Annotated[
+        Literal["labels", "closed"],
+        Meta(
+            description="What becomes of a node with a stale report: it counts by its labels and by what the last "
+            "report said against it, or it is closed."
+        ),
+    ] = "labels"
+
+
 class Agent(Section, frozen=True):
     """How `kvitej agent` watches a node."""
 
@@ -254,6 +294,7 @@ class Config(Section, frozen=True):
     watch: Watch = field(default_factory=Watch)
     wake: Wake = field(default_factory=Wake)
     admission: Admission = field(default_factory=Admission)
+    cards: Cards = field(default_factory=Cards)
     agent: Agent = field(default_factory=Agent)
     log: Log = field(default_factory=Log)
 

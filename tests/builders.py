@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from extender.cluster.assignment import Cards
+from extender.cluster import assignment
 from extender.cluster.events import Claimed, NodeSeen, PodSeen
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
-from extender.config import Config
+from extender.config import Cards, Config
 from extender.serve.book import new_state
 from extender.wire.devices import ContainerDevices, Devices, encode
 from extender.wire.objects import Node, Pod
@@ -102,8 +102,8 @@ def read_pod(raw: Json) -> Pod:
 
 
 def book(*nodes: Node, pods: Iterable[Pod] = (), config: Config | None = None) -> ClusterState:
-    """A state that has seen these."""
-    state = new_state(config or Config())
+    """A state that has seen these; cards may be filled up, unless a configuration says otherwise."""
+    state = new_state(config or Config(cards=Cards(watermark=100)))
     for seen in nodes:
         state.apply(NodeSeen(seen))
     for sitting in pods:
@@ -141,6 +141,6 @@ def record_of(*, gpu: tuple[int, ...] = (), shared: tuple[int, ...] = (), units:
     return encode(Devices(units, {"main": ContainerDevices(gpu, shared)}))
 
 
-def claimed(pod: Pod, node: str, cards: Cards, until: float) -> Claimed:
+def claimed(pod: Pod, node: str, cards: assignment.Cards, until: float) -> Claimed:
     """Filter expects the pod there."""
     return Claimed(pod, request_of(pod), node, cards, until)

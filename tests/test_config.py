@@ -24,6 +24,7 @@ server: {maxBody: 100k, inFlight: 9}
 watch: {staleAfter: 1h}
 wake: {delay: 0s}
 admission: {schedulers: [fair-quota], writers: [ops]}
+cards: {watermark: 70, foreign: 2Gi, staleAfter: 3m, stale: closed}
 agent: {sample: 2s, heartbeat: 1m, kubeletSocket: /run/kubelet.sock, kubeletGrace: 0s}
 log: {level: debug, format: json}
 """
@@ -61,6 +62,8 @@ def test_every_key_can_be_set(file: Path) -> None:
     assert config.preemption.protected_priority == -5
     assert (config.server.max_body, config.server.in_flight) == (100_000, 9)
     assert (config.watch.stale_after, config.wake.delay) == (3600.0, 0.0)
+    assert (config.cards.watermark, config.cards.foreign) == (70.0, 2 * 1024**3)
+    assert (config.cards.stale_after, config.cards.stale) == (180.0, "closed")
     assert (config.agent.sample, config.agent.heartbeat) == (2.0, 60.0)
     assert (config.agent.kubelet_socket, config.agent.kubelet_grace) == ("/run/kubelet.sock", 0.0)
     assert (config.log.level, config.log.format) == ("debug", "json")
@@ -81,7 +84,7 @@ def test_what_is_rendered_reads_back_as_the_same(file: Path, changed: str) -> No
 def test_every_rendered_key_stands_under_a_comment() -> None:
     lines = render(Config()).splitlines()
     keys = [number for number, line in enumerate(lines) if line and not line.lstrip().startswith("#")]
-    assert len(keys) == 11 + 22
+    assert len(keys) == 12 + 26
     for number in keys:
         assert lines[number - 1].lstrip().startswith("# ")
     assert "from 100ms to 4s" in render(Config())

@@ -2,8 +2,8 @@
 
 import _core
 
-if _core.ABI != 5:
+if _core.ABI != 6:
     # The native core is a top-level package, so another build of it may shadow ours.
     raise ImportError(
-        f"the native core at {_core.__file__} has ABI {_core.ABI}, and kvitej needs 5: build it anew with `make run`"
+        f"the native core at {_core.__file__} has ABI {_core.ABI}, and kvitej needs 6: build it anew with `make run`"
     )

@@ -38,6 +38,13 @@ class Cards:
     memory: int | None = None
     slices: tuple[Slice, ...] = ()
 
+    def __str__(self) -> str:
+        shared = Counter(self.shared)
+        told = [f"GPU {card}" for card in self.whole]
+        told += [f"GPU {card} (shared{f' × {count}' if count > 1 else ''})" for card, count in shared.items()]
+        told += [f"{place.resource} on MIG GPU {place.card} at {place.start}" for place in self.slices]
+        return ", ".join(told) or "no card"
+
 
 def split(request: Request, mode: Mode) -> tuple[int, int]:
     """(whole cards, replicas) that the request means on a node of this mode; MIG instances are counts only."""
@@ -45,6 +52,19 @@ def split(request: Request, mode: Mode) -> tuple[int, int]:
     if mode is Mode.REPLICA:
         return 0, gpus + shared
     return (0 if mode is Mode.INSTANCE else gpus), shared
+
+
+def answers(cards: Cards, request: Request, inventory: Inventory) -> bool:
+    """Whether the cards are as many of each kind as the request asks for, on a node like this."""
+    asked = sliced(request.devices, inventory.geometry) if inventory.geometry is not None else {}
+    told = dict(Counter(place.resource for place in cards.slices)) if inventory.geometry is not None else {}
+    counts = (len(cards.whole), len(cards.shared))
+    return (
+        counts == split(request, inventory.mode)
+        and told == asked
+        and (any(counts) or bool(asked))
+        and all(card < inventory.cards for card in (*cards.whole, *cards.shared))
+    )
 
 
 def units(request: Request, inventory: Inventory) -> float:

@@ -25,6 +25,9 @@ _NODE = {
     "misplaced": np.int32,
     "topology": np.int32,
     "lent": np.int32,
+    "choice": np.int8,
+    "measured": np.int8,
+    "loose_memory": np.int64,
 }
 _RESOURCE = {"allocatable": np.int64, "used": np.int64, "used_soft": np.int64}
 _CARD = {
@@ -37,6 +40,10 @@ _CARD = {
     "exclusive_soft": np.int32,
     "slices": np.int32,
     "slices_soft": np.int32,
+    "extra": np.int64,
+    "given": np.int32,
+    "given_memory": np.int64,
+    "trouble": np.int8,
 }
 _BOOK = {"ram": np.int64, "ram_used": np.int64, "version": np.int64}
 """Columns that no kernel reads: bytes, and the number of changes of the row."""
@@ -47,7 +54,7 @@ _BOOK_CARD = {"borrowed": np.int32}
 _NONE = {"slices": -1}
 """What stands for nothing where 0 means something."""
 
-OPEN, VACANT, CLOSED = 0, 1, 2
+OPEN, VACANT, CLOSED, STALE = 0, 1, 2, 3
 
 
 class Columns:
@@ -82,6 +89,13 @@ class Columns:
     lent: NDArray[np.int32]
     slices: NDArray[np.int32]
     slices_soft: NDArray[np.int32]
+    choice: NDArray[np.int8]
+    measured: NDArray[np.int8]
+    loose_memory: NDArray[np.int64]
+    extra: NDArray[np.int64]
+    given: NDArray[np.int32]
+    given_memory: NDArray[np.int64]
+    trouble: NDArray[np.int8]
     borrowed: NDArray[np.int32]
     ram: NDArray[np.int64]
     ram_used: NDArray[np.int64]

@@ -1,6 +1,7 @@
 """What may happen to the book: the only values that `ClusterState.apply` takes.
 
-The first four come from the API server's watch, the rest from kvitej's own doors. Times are seconds of one
+The first four come from the API server's watch, those of `reports` from the nodes' agents, the rest from kvitej's own
+doors. Times are seconds of one
 monotonic clock, passed in by whoever makes the event.
 """
 
@@ -9,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from extender.cluster.assignment import Cards
+from extender.cluster.reports import AgentEvent
 from extender.cluster.request import Request
 from extender.wire.objects import Node, Pod
 
@@ -128,8 +130,16 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """Cards of the node may be filled up to this part of what the driver leaves; None: as is usual."""
+
+    node: str
+    watermark: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Elapsed:
-    """Time has passed: soft claims older than `now` end."""
+    """Time has passed: soft claims older than `now` end, and agents that have been silent for too long are noticed."""
 
     now: float
 
@@ -147,5 +157,7 @@ Event = (
     | Reckoned
     | Reserved
     | Settled
+    | Filled
     | Elapsed
+    | AgentEvent
 )

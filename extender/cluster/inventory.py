@@ -22,6 +22,8 @@ DYNAMIC = "kvitej.io/mig"
 """Node label: with `dynamic`, instances are cut on demand, and kvitej decides on which card."""
 LINKS = "kvitej.io/links"
 """Node annotation: the output of `nvidia-smi topo -m`."""
+CARD_CHOICE = "kvitej.io/card-choice"
+"""Node label: `planned` where a device plugin hands out the cards that kvitej planned; else the kubelet chooses."""
 MOST_CARDS = 64
 """More cards than any machine has; a node that claims more is not believed."""
 MOST_MEMORY = 2**42
@@ -62,6 +64,10 @@ class Inventory:
     links: LinkMatrix | None = None
     links_fault: str = ""
     """Why what the node says of its links counts for nothing."""
+    unseen: int = 0
+    """How many of `cards` only the report knows: the node does not offer them, so they are no part of its pool."""
+    planned: bool = False
+    """Pods get the very cards that kvitej planned."""
     traits: NodeTraits = PLAIN
     """What the scheduler's own rules look at; like nodes share one."""
 
@@ -105,6 +111,7 @@ def inventory_of(node: Node, fault: str = "") -> Inventory:
         part=_part(product) if mode is Mode.INSTANCE else 0,
         links=links,
         links_fault=links_fault,
+        planned=labels.get(CARD_CHOICE) == "planned",
         traits=traits_of(node),
     )
 

@@ -89,7 +89,7 @@ def request_of(pod: Pod, *, declared: bool = True, linked: bool = True) -> Reque
         cpu, memory, devices, needs = _aggregate(spec, apps, inits)
     if not devices or not pod.metadata.annotations:
         return Request(cpu, memory, devices, needs)
-    gpu_memory = _gpu_memory(pod.metadata.annotations) if declared else 0
+    gpu_memory = _gpu_memory(pod.metadata.annotations, needs) if declared else 0
     return Request(
         cpu, memory, devices, needs, gpu_memory, *(_links(pod.metadata.annotations) if linked else ())
     )
@@ -208,11 +208,28 @@ def _positive(amount: int, value: Quantity) -> int:
     return min(amount, CAP)
 
 
-def _gpu_memory(annotations: Mapping[str, str]) -> int:
+def _gpu_memory(annotations: Mapping[str, str], needs: tuple[Need, ...]) -> int:
+    """Bytes per card: one amount, or one for each of some containers, of which the largest counts for all cards."""
     value = annotations.get(GPU_MEMORY)
     if value is None:
         return 0
     path = f"metadata.annotations[{GPU_MEMORY}]"
+    if "=" not in value:
+        return _amount(path, value)
+    named = {need.container for need in needs}
+    found: dict[str, int] = {}
+    for part in value.split(","):
+        container, _, amount = (each.strip() for each in part.partition("="))
+        if container not in named or container in found:
+            raise RequestError(
+                f"{path}: {part.strip()!r} must be CONTAINER=AMOUNT for a container that asks for GPUs, each once; "
+                f"those are {', '.join(sorted(named))}"
+            )
+        found[container] = _amount(path, amount)
+    return max(found.values())
+
+
+def _amount(path: str, value: str) -> int:
     try:
         amount = whole(value)
     except QuantityError as error:

@@ -61,6 +61,8 @@ class Seat:
     priority_class: str | None = None
     borrowed: bool = False
     """It can be asked back, as the planner reckons it; nothing is where no policy says so."""
+    told: bool = False
+    """`cards` are those that the kubelet has given it; a plan else."""
 
     @property
     def declared(self) -> int | None:
@@ -92,12 +94,25 @@ class SoftClaim:
 
 
 def share_cost(arrays: Columns | Table, row: int, card: int, declared: int | None) -> int:
-    """Bytes that one replica costs on a card: what it declares (None: all), at least its part (0: memory unknown)."""
+    """Bytes that one replica costs on a card: what it declares (None: all; 0 where the card's memory is unknown).
+
+    Where what it really uses is not measured, it costs at least its part of the card.
+    """
     memory = int(arrays.memory[row, card])
     replicas = int(arrays.replicas[row])
     if declared is None:
         return memory
+    if arrays.measured[row]:
+        return declared if memory else 0
     return max(declared, memory // replicas if replicas else memory) if memory else 0
+
+
+def shares_cost(arrays: Columns | Table, row: int, card: int, count: int, declared: int | None) -> int:
+    """Bytes that all replicas of one pod cost on a card.
+
+    One pod holds at most all of a card, whatever it declares; this keeps sums within 64 bits, too.
+    """
+    return min(count * share_cost(arrays, row, card, declared), int(arrays.memory[row, card]))
 
 
 def charge(
@@ -149,11 +164,20 @@ def charge_devices(
             arrays.exclusive[row, card] += sign
         shares = Counter(cards.shared)
     for card, count in shares.items():
-        memory = int(arrays.memory[row, card])
-        cost = share_cost(arrays, row, card, seat.declared)
+        amount = shares_cost(arrays, row, card, count, seat.declared)
         arrays.shares[row, card] += sign * count
-        # One pod holds at most all of a card, whatever it declares; this keeps sums within 64 bits, too.
-        arrays.memory_used[row, card] += sign * min(count * cost, memory)
+        arrays.memory_used[row, card] += sign * amount
+        if seat.told:
+            arrays.given[row, card] += sign * count
+            arrays.given_memory[row, card] += sign * amount
+    if seat.told and cards is not None:
+        for card in cards.whole:
+            arrays.given[row, card] += sign * max(1, inventory.replicas)
+    elif shared and arrays.measured[row]:
+        arrays.loose_memory[row] += sign * max(
+            (shares_cost(arrays, row, card, shared, seat.declared) for card in range(inventory.cards)),
+            default=0,
+        )
     arrays.misplaced[row] += sign * seat.misplaced
     for card, bits in bits_of(seat.slices, inventory):
         arrays.slices[row, card] += sign * bits

@@ -12,6 +12,7 @@ from _core import Ask, Demand, NameIndex, Table
 from extender.cluster.columns import Columns
 from extender.cluster.inventory import Inventory
 from extender.cluster.judgements import Judgement
+from extender.cluster.reported import Report
 from extender.cluster.request import Request
 from extender.cluster.seats import Seat, SoftClaim
 from extender.wire.objects import Pod
@@ -54,6 +55,10 @@ class Snapshot:
     past_us: Set[str]
     worst_case: Set[str]
     unlisted: Mapping[str, Set[str]]
+    reports: Mapping[str, Report]
+    watermarks: Mapping[str, float]
+    """Of nodes whose cards may be filled otherwise than to `watermark`."""
+    watermark: float
     generation: int
     room: int
     ask: OfRequest[Ask | None]

@@ -7,17 +7,19 @@ seats, so nothing can leak over a relabelling.
 
 import contextlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from _core import NameIndex, fit, score
-from extender.cluster.assignment import recall, sliced
-from extender.cluster.columns import CLOSED, OPEN, Columns
+from extender.cluster.assignment import Cards, answers, recall, sliced
+from extender.cluster.columns import CLOSED, OPEN, STALE, Columns
 from extender.cluster.events import (
     Claimed,
     Elapsed,
     Event,
+    Filled,
     NodeGone,
     NodeSeen,
     Nudged,
@@ -31,19 +33,35 @@ from extender.cluster.events import (
     Unclaimed,
     Withdrawn,
 )
-from extender.cluster.inventory import Inventory, inventory_of
+from extender.cluster.inventory import Inventory, Mode, inventory_of
+from extender.cluster.limits import UNLIMITED, Limits
+from extender.cluster.measure import measure
 from extender.cluster.mig import PREFIX
 from extender.cluster.mix import EVEN, Scales
 from extender.cluster.notices import (
+    AgentSilent,
     BoundPastUs,
+    Leaked,
     LinksUnknown,
+    Moved,
     NodeClosed,
     Notice,
+    ReportUnreadable,
     UnlistedResource,
     WorstCase,
 )
 from extender.cluster.outlook import Outlook
-from extender.cluster.request import RequestError, asks_devices, is_over, request_of
+from extender.cluster.reported import Report
+from extender.cluster.reports import Beat, ReportGone, ReportSeen
+from extender.cluster.request import (
+    GPU,
+    MOST_DEVICES,
+    SHARED,
+    RequestError,
+    asks_devices,
+    is_over,
+    request_of,
+)
 from extender.cluster.seats import (
     Phase,
     Seat,
@@ -57,6 +75,7 @@ from extender.cluster.seats import (
     seat_of,
 )
 from extender.cluster.snapshot import Snapshot, Waiting
+from extender.cluster.truth import described, truth_of
 from extender.wire.devices import ANNOTATION
 from extender.wire.objects import Pod
 
@@ -65,16 +84,23 @@ class ClusterState:
     """Nodes, seats, claims and waiting GPU pods.
 
     `managed` are the resource names of the scheduler configuration; a node's other `nvidia.com/*` names are noticed,
-    since pods that ask for them go past the veto. `scales` weigh the parts of the score.
+    since pods that ask for them go past the veto. `scales` weigh the parts of the score, `limits` say how far cards
+    may be filled.
     """
 
-    def __init__(self, managed: Iterable[str], scales: Scales = EVEN) -> None:
+    def __init__(self, managed: Iterable[str], scales: Scales = EVEN, limits: Limits = UNLIMITED) -> None:
         self._managed = frozenset(managed)
+        self._limits = limits
         self._columns = Columns()
         self._outlook = Outlook(self._columns, scales)
         self._ids = self._outlook.ids
         self._index = NameIndex()
+        self._nodes: dict[str, Inventory] = {}
         self._inventories: dict[str, Inventory] = {}
+        """The same of each node, completed by its report."""
+        self._reports: dict[str, Report] = {}
+        self._beats: dict[str, float] = {}
+        self._watermarks: dict[str, float] = {}
         self._seats: dict[str, Seat] = {}
         self._seats_by_node: dict[str, dict[str, Seat]] = {}
         self._claims: dict[str, SoftClaim] = {}
@@ -100,6 +126,9 @@ class ClusterState:
             past_us=self._past_us,
             worst_case=self._worst_case,
             unlisted=self._unlisted,
+            reports=self._reports,
+            watermarks=self._watermarks,
+            watermark=self._limits.watermark,
             generation=self._generation,
             room=self._room,
             ask=self._outlook.ask,
@@ -139,9 +168,19 @@ class ClusterState:
                 self._reserve(pod, node, devices)
             case Settled(uid, outcome):
                 self._settle(uid, outcome)
+            case ReportSeen():
+                return self._report_seen(event)
+            case ReportGone(name):
+                if self._reports.pop(name, None) is not None:
+                    return self._renew(name)
+            case Beat(name, at):
+                self._beats[name] = max(at, self._beats.get(name, at))
+            case Filled(name, watermark):
+                self._fill(name, watermark)
             case Elapsed(now):
                 for uid in [uid for uid, claim in self._claims.items() if claim.until <= now]:
                     self._drop_claim(uid)
+                return tuple(self._age(now))
         return ()
 
     def check(self) -> None:
@@ -158,6 +197,7 @@ class ClusterState:
             for claim in claims:
                 hold(fresh, row, claim, self._ids, 1)
             hold_slices(fresh, row, inventory, claims)
+            self._measure(fresh, row, name)
             for column in (*fresh.NAMES,):
                 if column == "version":
                     continue
@@ -231,13 +271,17 @@ class ClusterState:
         self._seats[seat.uid] = seat
         self._seats_by_node.setdefault(seat.node, {})[seat.uid] = seat
         row = self._index.get(seat.node)
+        report = self._reports.get(seat.node)
+        if report is not None:
+            report.departed.pop(seat.uid, None)
         if row >= 0:
             self._weigh(row, seat)
+            self._measure(self._columns, row, seat.node)
 
     def _weigh(self, row: int, seat: Seat) -> None:
         inventory = self._inventories[seat.node]
         if seat.request.devices:
-            seat.cards = recall(seat.record, seat.request, inventory)
+            seat.cards, seat.told = self._cards_of(seat)
             if seat.cards is None or seat.declared is None:
                 self._worst_case.add(seat.uid)
             else:
@@ -247,6 +291,16 @@ class ClusterState:
         charge(self._columns, row, inventory, seat, self._ids, 1)
         if seat.fault:
             self._columns.state[row] = CLOSED
+
+    def _cards_of(self, seat: Seat) -> tuple[Cards | None, bool]:
+        """The seat's cards, and whether the kubelet has told of them: else they are as recorded."""
+        inventory, report = self._inventories[seat.node], self._reports.get(seat.node)
+        planned = recall(seat.record, seat.request, inventory)
+        given = (report.truth.given or {}).get((seat.namespace, seat.name)) if report is not None else None
+        if given is None or not answers(given, seat.request, inventory):
+            return planned, False
+        slices = given.slices if inventory.geometry is not None else ()
+        return replace(given, memory=planned.memory if planned is not None else None, slices=slices), True
 
     def _put(self, row: int, inventory: Inventory, seat: Seat) -> None:
         """Find where the seat's instances are on cards that are cut on demand: as recorded, else as they would be."""
@@ -274,6 +328,10 @@ class ClusterState:
             self._columns.state[row] = self._openness(inventory)
             if seat.request.devices or seat.fault:
                 self._room += 1
+            if seat.node in self._reports:
+                self._reports[seat.node].left(seat)
+                self._reports[seat.node].look_for_strays(others.values())
+                self._measure(self._columns, row, seat.node)
 
     def _promise(self, pod: Pod, node: str, devices: str) -> None:
         uid = pod.metadata.uid
@@ -355,15 +413,24 @@ class ClusterState:
     # nodes
 
     def _node_seen(self, inventory: Inventory) -> tuple[Notice, ...]:
-        name = inventory.name
-        had = self._inventories.get(name)
-        if had == inventory:
+        if self._nodes.get(inventory.name) == inventory:
             return ()
+        self._nodes[inventory.name] = inventory
+        return self._renew(inventory.name)
+
+    def _renew(self, name: str) -> tuple[Notice, ...]:
+        """Describe the node anew, by itself and by its report, and charge its row anew."""
+        if name not in self._nodes:
+            return ()
+        had, report = self._inventories.get(name), self._reports.get(name)
+        inventory = described(self._nodes[name], report.truth if report is not None else None)
+        if had == inventory:
+            inventory = had
         for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
             self._drop_claim(uid)
         notices = self._unlist(inventory)
         links_fault = self._outlook.learn(inventory)
-        if links_fault:
+        if links_fault and (had is None or had.links_fault != links_fault):
             notices.append(LinksUnknown(name, links_fault))
         if had is None:
             row = self._columns.take_row()
@@ -376,7 +443,10 @@ class ClusterState:
         self._describe(self._columns, row, inventory)
         # What is recorded comes first, so that a forecast does not take its place.
         for seat in sorted(self._seats_by_node.get(name, {}).values(), key=lambda seat: seat.record is None):
+            planned = seat.cards if not seat.told else None
             self._weigh(row, seat)
+            notices += self._moved(seat, planned)
+        self._measure(self._columns, row, name)
         self._room += 1
         if inventory.fault and (had is None or had.fault != inventory.fault):
             notices.append(NodeClosed(name, inventory.fault))
@@ -386,6 +456,8 @@ class ClusterState:
         had = self._inventories.pop(name, None)
         if had is None:
             return
+        del self._nodes[name]
+        self._watermarks.pop(name, None)
         self._outlook.count_cards(had, None)
         for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
             del self._claims[uid]
@@ -415,7 +487,7 @@ class ClusterState:
         columns.cards[row] = inventory.cards
         columns.replicas[row] = inventory.replicas
         columns.order[row] = zlib.crc32(inventory.name.encode())
-        columns.memory[row, : inventory.cards] = inventory.card_memory
+        columns.memory[row, : inventory.cards] = self._budgets(inventory)
         columns.cpu[row] = inventory.cpu
         columns.ram[row] = inventory.memory
         columns.part[row] = inventory.part
@@ -424,7 +496,118 @@ class ClusterState:
         for resource, count in inventory.allocatable:
             columns.allocatable[row, self._ids[resource]] = count
         columns.state[row] = self._openness(inventory)
+        report = self._reports.get(inventory.name)
+        if report is None:
+            return
+        columns.measured[row], columns.choice[row] = True, not inventory.planned
+        for number, card in enumerate(report.truth.sliced[: inventory.sliced]):
+            if card.why:
+                columns.slices[row, number] = -1
+        advertised = {name for name, _ in inventory.allocatable}
+        for resource in report.truth.blocked & advertised:
+            columns.used[row, self._ids[resource]] += MOST_DEVICES
+        for cards in report.leaked.values():
+            for resource, count in ((GPU, len(cards.whole)), (SHARED, len(cards.shared))):
+                if resource == SHARED and inventory.mode is Mode.REPLICA:
+                    resource = GPU
+                if resource in advertised:
+                    columns.used[row, self._ids[resource]] += count
 
     def _openness(self, inventory: Inventory) -> int:
         seats = self._seats_by_node.get(inventory.name, {}).values()
-        return CLOSED if inventory.fault or any(seat.fault for seat in seats) else OPEN
+        if inventory.fault or any(seat.fault for seat in seats):
+            return CLOSED
+        report = self._reports.get(inventory.name)
+        return STALE if report is not None and report.stale and self._limits.close_stale else OPEN
+
+    # reports
+
+    def _report_seen(self, event: ReportSeen) -> tuple[Notice, ...]:
+        name = event.node
+        if event.status is None:
+            return (ReportUnreadable(name, event.fault),) if event.fault else ()
+        truth = truth_of(event.spec, event.status)
+        report = self._reports.get(name)
+        anew = report is None or report.renew(truth, event.status.when)
+        if report is None:
+            report = self._reports[name] = Report(truth, event.status.when)
+        report.look_for_strays(self._seats_by_node.get(name, {}).values())
+        return self._renew(name) if anew else tuple(self._retell(name))
+
+    def _retell(self, name: str) -> Iterator[Notice]:
+        """Who is where, and what is used, may have changed, and nothing else."""
+        row = self._index.get(name)
+        if row < 0:
+            return
+        inventory, columns = self._inventories[name], self._columns
+        for seat in self._seats_by_node.get(name, {}).values():
+            if not seat.request.devices or (seat.cards, seat.told) == self._cards_of(seat):
+                continue
+            planned = seat.cards if not seat.told else None
+            charge(columns, row, inventory, seat, self._ids, -1)
+            self._weigh(row, seat)
+            yield from self._moved(seat, planned)
+        before = columns.extra[row].copy(), columns.trouble[row].copy()
+        self._measure(columns, row, name)
+        if not (
+            np.array_equal(before[0], columns.extra[row]) and np.array_equal(before[1], columns.trouble[row])
+        ):
+            columns.version[row] += 1
+            self._room += 1
+
+    def _moved(self, seat: Seat, planned: Cards | None) -> Iterator[Notice]:
+        """Whether the kubelet gave the seat's pod, for which this was planned, something else."""
+        if seat.told and planned is not None and seat.cards is not None:
+            plan, given = (replace(cards, memory=None) for cards in (planned, seat.cards))
+            if plan != given:
+                yield Moved(seat.namespace, seat.name, seat.uid, seat.node, str(plan), str(given))
+
+    def _measure(self, columns: Columns, row: int, name: str) -> None:
+        report = self._reports.get(name)
+        if report is not None:
+            measure(
+                columns,
+                row,
+                self._inventories[name],
+                report.truth,
+                self._seats_by_node.get(name, {}).values(),
+                floor=self._limits.floor,
+                departed=report.ended(),
+                withheld={card for cards in report.leaked.values() for card in cards.whole},
+            )
+
+    def _budgets(self, inventory: Inventory) -> list[int]:
+        """Bytes of each card that may be in use by all."""
+        watermark = self._watermarks.get(inventory.name, self._limits.watermark)
+        found = [int(watermark * self._nodes[inventory.name].card_memory)] * inventory.cards
+        report = self._reports.get(inventory.name)
+        for number, card in enumerate(report.truth.cards[: inventory.cards] if report is not None else ()):
+            if card.total:
+                found[number] = card.budget(watermark)
+        return found
+
+    def _fill(self, name: str, watermark: float | None) -> None:
+        if self._watermarks.get(name) == watermark:
+            return
+        if watermark is None:
+            del self._watermarks[name]
+        else:
+            self._watermarks[name] = watermark
+        self._renew(name)
+
+    def _age(self, now: float) -> Iterator[Notice]:
+        """Agents that have been silent for too long, and devices that a pod which is gone has held for too long."""
+        for name, report in self._reports.items():
+            report.age = now - self._beats.setdefault(name, now)
+            stale = report.age > self._limits.stale_after
+            if stale != report.stale:
+                report.stale = stale
+                if stale:
+                    yield AgentSilent(name, report.age, self._limits.close_stale)
+                self._renew(name)
+            if report.strays:
+                found = report.leaks(self._seats_by_node.get(name, {}).values(), now)
+                for (namespace, pod), cards in found.items():
+                    yield Leaked(name, namespace, pod, str(cards))
+                if found:
+                    self._renew(name)

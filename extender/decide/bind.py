@@ -8,7 +8,8 @@ from extender.cluster.assignment import record
 from extender.cluster.request import Request
 from extender.cluster.seats import Phase, Seat
 from extender.cluster.snapshot import Snapshot
-from extender.decide.place import cards_for, fits, fits_without, table_without
+from extender.decide.doubts import doubt
+from extender.decide.place import cards_for, fits, table_without
 from extender.decide.reasons import SENTENCES
 from extender.wire.devices import encode
 
@@ -50,14 +51,20 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
         return Granted(None)
     ask = snapshot.ask(request)
     if seat is not None:
-        if ask is None or seat.cards is None or not fits_without(snapshot, ask, node, [seat]):
+        table = table_without(snapshot, node, [seat])
+        code = LACKING if ask is None else fits(table, 0, ask)
+        if code > CONTENDED:
+            why = doubt(snapshot, table, 0, node, request, code)
+            return Veto(f"the pod {_HELD[seat.phase]} {node}, which has changed since: {why}")
+        if seat.cards is None:
             return Veto(f"the pod {_HELD[seat.phase]} {node}, which has changed since")
         return Granted(seat.record)
     if ask is None:
         return Veto(f"{SENTENCES[LACKING]}: {describe(request)} on {node}")
     code = fits(snapshot.table, row, ask)
     if code > CONTENDED:
-        return Veto(f"{SENTENCES[code]}: {describe(request)} on {node}")
+        why = doubt(snapshot, snapshot.table, row, node, request, code)
+        return Veto(f"{why}: {describe(request)} on {node}" if why == SENTENCES[code] else why)
     cards = cards_for(snapshot, snapshot.table, row, ask, soft=False)
     return Granted(encode(record(request, snapshot.inventories[node], cards)))
 

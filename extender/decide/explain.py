@@ -14,8 +14,8 @@ from extender.cluster.request import Request
 from extender.cluster.seats import Phase, Seat, charge_devices
 from extender.cluster.snapshot import Snapshot
 from extender.decide.bind import describe
+from extender.decide.doubts import doubt
 from extender.decide.place import Score, cards_for, place
-from extender.decide.reasons import SENTENCES
 
 _SHOWN = 4
 """Classes of the demand whose room is told."""
@@ -124,7 +124,11 @@ def _see(
 ) -> Seen:
     row, ask = snapshot.index.get(name), snapshot.ask(request, borrowed)
     free = _free(snapshot.table, row)
-    reason = "" if code == FITS else SENTENCES.get(code, "only if other pods' expected seats come to nothing")
+    reason = ""
+    if code == CONTENDED:
+        reason = "only if other pods' expected seats come to nothing"
+    elif code != FITS:
+        reason = doubt(snapshot, snapshot.table, row, name, request, code)
     if rank is None or ask is None:
         return Seen(name, None, reason, Score(0, 0, 0, 0), free, Cards(), None, ())
     demand = snapshot.demand()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster.events import NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.reports import ReportGone, ReportSeen
 from extender.fairness.reading import Policies
 
 
@@ -123,6 +124,8 @@ Happening = (
     | PodGone
     | NodeSeen
     | NodeGone
+    | ReportSeen
+    | ReportGone
     | Reserved
     | Settled
     | PoliciesSeen

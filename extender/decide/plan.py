@@ -13,7 +13,18 @@ from typing import NamedTuple
 
 from extender.cluster.assignment import units
 from extender.cluster.eligibility import Constraints, constraints_of
-from extender.cluster.events import NodeGone, NodeSeen, Outcome, PodGone, PodSeen, Reckoned, Reserved, Settled
+from extender.cluster.events import (
+    Filled,
+    NodeGone,
+    NodeSeen,
+    Outcome,
+    PodGone,
+    PodSeen,
+    Reckoned,
+    Reserved,
+    Settled,
+)
+from extender.cluster.reports import ReportGone, ReportSeen
 from extender.cluster.request import Request, RequestError, is_over, request_of
 from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
@@ -34,6 +45,7 @@ from extender.decide.room import Room, Shape
 from extender.decide.turns import Reclaim, Turns
 from extender.decide.waiter import Waiter, created_at, is_preemptible, look_at, ref_of
 from extender.decide.waits import Wait, explain_wait, standing
+from extender.decide.watermarks import Watermarks
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO
 from extender.fairness.line import Line
 from extender.fairness.policy import Place
@@ -62,6 +74,7 @@ class Planner:
         self.pools = Pools(policies, now, lambda uid, borrowed: book.apply(Reckoned(uid, borrowed)))
         self.claims = Claims(book, self.pools, settings, self._line_up, now)
         self.busy = False
+        self._watermarks = Watermarks()
         self._book = book
         self._settings = settings
         self._turns = Turns(book, self.pools, self.claims, self.waiters, settings, reclaim)
@@ -96,6 +109,8 @@ class Planner:
                 self._node_seen(node.metadata.name)
             case NodeGone(name):
                 self._node_gone(name)
+            case ReportSeen(node=name) | ReportGone(node=name):
+                self._reported(name)
             case Reserved(pod, node):
                 self._reserved(pod.metadata.uid, node)
             case Settled(uid, outcome):
@@ -145,6 +160,7 @@ class Planner:
         for name, inventory in snapshot.inventories.items():
             pool = self.pools.node(inventory)
             room.node(snapshot, name, pool.policy.name if pool else None)
+            self._fill(name, pool)
         for uid in snapshot.seats:
             self.pools.charge(snapshot, uid, self.claims.now)
         for waiting in list(snapshot.waiting.values()):
@@ -298,10 +314,35 @@ class Planner:
             return
         pool = self.pools.node(inventory)
         room.node(snapshot, name, pool.policy.name if pool else None)
+        self._fill(name, pool)
         for uid in snapshot.seats_by_node.get(name, {}):
             self._charge(uid)
         self.claims.recheck(name)
         self.claims.changed = True
+
+    def _reported(self, name: str) -> None:
+        """The node's cards are known better than before."""
+        if name in self._book.snapshot().inventories:
+            self._node_seen(name)
+            self.claims.recheck(name)
+
+    def _fill(self, name: str, pool: Pool | None) -> None:
+        """Let the node's cards be filled as far as those of its pool."""
+        self._book.apply(Filled(name, self._watermarks.of(pool.policy) if pool else None))
+
+    def _fill_again(self) -> None:
+        """Watermarks that are to move do."""
+        snapshot = self._book.snapshot()
+        moved = {
+            pool.policy.name
+            for pool in self.pools.by_name.values()
+            if self._watermarks.step(pool.policy, bool(pool.pending), snapshot.watermark, self.claims.now)
+        }
+        if moved:
+            for name in snapshot.inventories:
+                pool = self.pools.of_node(name)
+                if pool is not None and pool.policy.name in moved:
+                    self._fill(name, pool)
 
     def _node_gone(self, name: str) -> None:
         self.pools.node_gone(name)
@@ -318,6 +359,7 @@ class Planner:
     def _tick(self) -> None:
         self.claims.elapse()
         self._turns.elapse()
+        self._fill_again()
         self.claims.changed = True
         if len(self.claims.room) > 2 * len(self.waiters) + 64:
             needed = {waiter.shape for waiter in self.waiters.values()}

@@ -212,7 +212,7 @@ def _labels(inventory: Inventory) -> dict[str, str]:
 
 def capacity_of(inventory: Inventory) -> int:
     """Millionths of a GPU that the node adds to its pool: its cards, and its MIG instances at their part of one."""
-    total = inventory.cards * MICRO
+    total = (inventory.cards - inventory.unseen) * MICRO
     for name, count in inventory.allocatable:
         if name == GPU and inventory.mode is Mode.INSTANCE:
             name = "nvidia.com/mig-" + inventory.product.rpartition("-MIG-")[2]

@@ -21,11 +21,15 @@ from _core import (
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
+    OCCUPIED,
+    STALE,
     TAKEN,
+    UNHEALTHY,
     UNKNOWN,
+    WATERMARK,
 )
 
-UNCERTAIN = 12
+UNCERTAIN = WATERMARK + 1
 """Not a kernel's code: the pod has a seat on another node, whose Binding may or may not have been written."""
 PROMISED = UNCERTAIN + 1
 """The same: the planner keeps a seat for the pod on another node."""
@@ -41,6 +45,10 @@ SENTENCES: dict[int, str] = {
     LINKS_UNKNOWN: "the node does not say how its GPUs are linked (annotation kvitej.io/links)",
     LINKS_TOO_SLOW: "the node's GPUs are not linked as well as the pod requires",
     LINKS_TAKEN: "the node's free GPUs are not linked as well as the pod requires",
+    STALE: "the node's agent has not reported for too long, so kvitej places nothing there",
+    UNHEALTHY: "a GPU that the kubelet could give the pod is not healthy",
+    OCCUPIED: "a GPU that the kubelet could give the pod is used by processes that nobody scheduled",
+    WATERMARK: "a GPU that the kubelet could give the pod would be filled beyond its watermark",
     UNCERTAIN: "the pod may be bound to another node already: waiting for that to be known",
     PROMISED: "kvitej keeps a seat for the pod on another node, the one that it nominated",
 }
@@ -58,12 +66,19 @@ NAMES: dict[int, str] = {
     LINKS_UNKNOWN: "links_unknown",
     LINKS_TOO_SLOW: "links_too_slow",
     LINKS_TAKEN: "links_taken",
+    STALE: "stale",
+    UNHEALTHY: "unhealthy",
+    OCCUPIED: "occupied",
+    WATERMARK: "watermark",
     UNCERTAIN: "uncertain",
     PROMISED: "promised",
 }
 
 UNRESOLVABLE = frozenset(
-    {LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, LINKS_UNKNOWN, LINKS_TOO_SLOW, UNCERTAIN, PROMISED}
+    {
+        *(LACKING, MEMORY_UNKNOWN, MEMORY_TOO_SMALL, LINKS_UNKNOWN, LINKS_TOO_SLOW),
+        *(STALE, UNHEALTHY, OCCUPIED, UNCERTAIN, PROMISED),
+    }
 )
 
 

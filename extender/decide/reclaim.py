@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from _core import CONTENDED, FITS, MEMORY_TAKEN, TAKEN, Ask, fit
+from _core import CONTENDED, FITS, MEMORY_TAKEN, TAKEN, WATERMARK, Ask, fit
 from extender.cluster.assignment import units
 from extender.cluster.request import Request
 from extender.cluster.snapshot import Snapshot
@@ -68,7 +68,7 @@ def reclaim(
         node = snapshot.index.name(row)
         if Room(snapshot, ask, request, node).without(()):
             return NoReclaim(f"Node {node} has room for it, so nobody has to go.")
-    helped = rows[np.isin(codes, (FITS, CONTENDED, TAKEN, MEMORY_TAKEN))]
+    helped = rows[np.isin(codes, (FITS, CONTENDED, TAKEN, MEMORY_TAKEN, WATERMARK))]
     if not len(helped):
         return NoReclaim("No node that the pod may use would have room for it, whoever left.")
     among = Among(snapshot, helped, lent, terms)

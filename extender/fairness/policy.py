@@ -85,6 +85,8 @@ class Policy:
     never_fits: NeverFits = NeverFits.REFUSE
     foreign: Foreign = Foreign.COUNT
     reclaim_dry_run: bool = False
+    watermark: float | None = None
+    watermark_max: float | None = None
     generation: int = 0
 
     def tenant(self, name: str) -> Tenant | None:

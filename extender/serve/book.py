@@ -6,7 +6,9 @@ import msgspec
 import structlog
 
 from extender.cluster.events import Event
+from extender.cluster.limits import Limits
 from extender.cluster.mix import Scales
+from extender.cluster.notices import Notice
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.state import ClusterState
 from extender.config import Config
@@ -17,7 +19,14 @@ log = structlog.get_logger()
 
 def new_state(config: Config) -> ClusterState:
     """An empty book under a configuration."""
-    return ClusterState(managed_resources(), Scales(**msgspec.structs.asdict(config.score)))
+    cards = config.cards
+    limits = Limits(
+        watermark=cards.watermark / 100,
+        floor=cards.foreign,
+        stale_after=cards.stale_after,
+        close_stale=cards.stale == "closed",
+    )
+    return ClusterState(managed_resources(), Scales(**msgspec.structs.asdict(config.score)), limits)
 
 
 class Refusal(Exception):
@@ -31,14 +40,20 @@ class Book:
         self.state = state
         self.unfit = unfit
         self._follower: Callable[[Event], None] = lambda event: None
+        self._hearer: Callable[[Notice], None] = lambda notice: None
 
     def follow(self, follower: Callable[[Event], None]) -> None:
         """Tell this one of every event, once it has happened."""
         self._follower = follower
 
+    def hear(self, hearer: Callable[[Notice], None]) -> None:
+        """Tell this one of every notice, too."""
+        self._hearer = hearer
+
     def apply(self, event: Event) -> None:
         for notice in self.state.apply(event):
             log.warning(str(notice), notice=type(notice).__name__)
+            self._hearer(notice)
         self._follower(event)
 
     def snapshot(self) -> Snapshot:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, PlatformCol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from _core import IS_OCCUPIED, IS_UNFIT, IS_WITHHELD
 from extender.cluster.columns import CLOSED
 from extender.cluster.seats import Phase
 from extender.cluster.snapshot import Snapshot
@@ -54,6 +55,11 @@ class Metrics:
             "kvitej_refusals",
             "Requests that the webhook refused, by tenant (none: empty) and reason; no dry runs.",
             ["tenant", "reason"],
+            registry=self.registry,
+        )
+        self.moved = Counter(
+            "kvitej_pods_moved",
+            "Pods to which the kubelet gave other cards than planned.",
             registry=self.registry,
         )
         self.registry.register(_Book(snapshot, watch))
@@ -120,6 +126,28 @@ class _Book(Collector):
             seat = book.seats[uid]
             named.add_metric([seat.namespace, seat.name, seat.node], 1)
         yield named
+        reports = book.reports.values()
+        yield _gauge("kvitej_reports", "Nodes whose agent reports what its cards are.", len(reports))
+        yield _gauge(
+            "kvitej_reports_stale",
+            "Nodes whose agent has been silent for too long.",
+            sum(report.stale for report in reports),
+        )
+        yield _gauge(
+            "kvitej_pods_leaking",
+            "Pods that are gone and, as the kubelet says, still hold devices.",
+            sum(len(report.leaked) for report in reports),
+        )
+        troubled = book.table.trouble[rows]
+        cards = GaugeMetricFamily(
+            "kvitej_cards_in_trouble",
+            "Cards that take no new work or not all of it, by why: unfit, occupied by processes that nobody "
+            "scheduled, or withheld by the kubelet.",
+            labels=["why"],
+        )
+        for why, bit in (("unfit", IS_UNFIT), ("occupied", IS_OCCUPIED), ("withheld", IS_WITHHELD)):
+            cards.add_metric([why], int(((troubled & bit) > 0).sum()))
+        yield cards
         unlisted = GaugeMetricFamily(
             "kvitej_nodes_with_unlisted_resource",
             "Nodes that advertise a resource which the scheduler configuration lacks.",

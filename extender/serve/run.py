@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
+from extender.cluster.notices import Moved, Notice
 from extender.config import Config
 from extender.decide.claims import Settings
 from extender.decide.instructions import Ref
@@ -32,6 +33,7 @@ from extender.wire.extender import BindingArgs
 from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
 
 if TYPE_CHECKING:
+    from extender.kube.agents import Agents
     from extender.kube.feed import Feed
     from extender.kube.resource import Unreadable
     from extender.kube.surroundings import Surroundings
@@ -131,6 +133,7 @@ async def _serve_kubernetes(
     webhook: Webhook | None,
 ) -> None:
     from extender.kube.access import Access
+    from extender.kube.agents import Agents
     from extender.kube.client import connect
     from extender.kube.feed import Feed
     from extender.kube.recorder import Recorder
@@ -142,7 +145,7 @@ async def _serve_kubernetes(
     stopped = stop_signal()
 
     def unfit() -> str | None:
-        if not feed.synced:
+        if not (feed.synced and agents.synced):
             return "kvitej's book is not synced with the API server yet: try again in a moment"
         stale = feed.stale_for(time.monotonic())
         if stale > config.watch.stale_after:
@@ -156,6 +159,7 @@ async def _serve_kubernetes(
     book = Book(new_state(config), unfit)
     async with await connect(kubeconfig) as client:
         feed = Feed(client, book.apply, lambda found: book.apply(_closing(found)))
+        agents = Agents(client, book.apply)
         writer = Writer(client, config.bind.timeout)
         recorder = Recorder(client)
 
@@ -178,6 +182,20 @@ async def _serve_kubernetes(
             )
 
         metrics = Metrics(book.snapshot, lambda: _watch_numbers(feed))
+
+        def heard(notice: Notice) -> None:
+            if isinstance(notice, Moved):
+                metrics.moved.inc()
+                recorder.record(
+                    namespace=notice.namespace,
+                    name=notice.name,
+                    uid=notice.uid,
+                    reason="Moved",
+                    message=f"kvitej: {notice}",
+                    type="Normal",
+                )
+
+        book.hear(heard)
         settings = Settings(schedulers=frozenset(config.admission.schedulers))
         releaser = Releaser(client, config.bind.timeout)
         wait = WaitDoor(
@@ -236,12 +254,13 @@ async def _serve_kubernetes(
                 tasks.create_task(work)
                 for work in (
                     feed.run(),
+                    agents.run(),
                     surroundings.run(),
                     recorder.run(),
                     statuses.run(),
                     tidy(book),
                     _wake(book, wait, writer, metrics, config.wake.delay),
-                    _settle_in(feed, book, surroundings, reader, wait),
+                    _settle_in(feed, agents, book, surroundings, reader, wait),
                 )
             ]
             await stopped.wait()
@@ -272,10 +291,16 @@ def _watch_numbers(feed: "Feed") -> Iterator[tuple[str, str, float]]:
 
 
 async def _settle_in(
-    feed: "Feed", book: Book, surroundings: "Surroundings", reader: "PolicyReader", wait: WaitDoor
+    feed: "Feed",
+    agents: "Agents",
+    book: Book,
+    surroundings: "Surroundings",
+    reader: "PolicyReader",
+    wait: WaitDoor,
 ) -> None:
     """Plan once all is known, and follow the policies from then on."""
     await feed.wait_synced()
+    await agents.wait_synced()
     await surroundings.wait_synced()
     reader.tell(surroundings, wait)
     wait.begin(statuses_in(surroundings.policies.values()))

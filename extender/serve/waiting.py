@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from extender.cluster.eligibility import constraints_of
 from extender.cluster.events import Event, NodeGone, NodeSeen, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.reports import ReportGone, ReportSeen
 from extender.cluster.request import request_of
 from extender.decide.claims import Settings
 from extender.decide.counted import Counted
@@ -55,7 +56,7 @@ from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
 log = structlog.get_logger()
 
 _TICK = 1.0
-_OF_THE_CLUSTER = (PodSeen, PodGone, NodeSeen, NodeGone, Reserved, Settled)
+_OF_THE_CLUSTER = (PodSeen, PodGone, NodeSeen, NodeGone, ReportSeen, ReportGone, Reserved, Settled)
 
 
 class Outcome(Protocol):

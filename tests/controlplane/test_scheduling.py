@@ -68,7 +68,7 @@ async def test_every_kind_of_gpu_pod_is_bound_with_its_record(api: Api, extender
                 requests={"nvidia.com/gpu.shared": 1},
                 annotations={"kvitej.io/gpu-memory": "40Gi"},
             ),
-            pod("whole-declared", annotations={"kvitej.io/gpu-memory": "79Gi"}),
+            pod("whole-declared", annotations={"kvitej.io/gpu-memory": "65Gi"}),
             pod("slice", requests={mig: 1}),
         ]
     )

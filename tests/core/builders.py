@@ -18,10 +18,12 @@ COLUMNS = {
     **dict.fromkeys(("memory", "memory_used", "memory_soft"), np.int64),
     **dict.fromkeys(("shares", "shares_soft", "exclusive", "exclusive_soft"), np.int32),
     **dict.fromkeys(("slices", "slices_soft"), np.int32),
+    **{"choice": np.int8, "measured": np.int8, "loose_memory": np.int64},
+    **{"extra": np.int64, "given": np.int32, "given_memory": np.int64, "trouble": np.int8},
 }
 PER_ROW = (
     *("state", "mode", "cards", "replicas", "opaque", "order", "soft", "cpu", "cpu_used"),
-    *("part", "geometry", "misplaced", "topology", "lent"),
+    *("part", "geometry", "misplaced", "topology", "lent", "choice", "measured", "loose_memory"),
 )
 PER_RESOURCE = ("allocatable", "used", "used_soft")
 
@@ -107,7 +109,7 @@ def random_table(seed: int, rows: int, cards: int) -> Table:
         return random.choice(np.array(values), (rows, *shape))
 
     drawn = {
-        "state": pick([0] * 12 + [1, 2]),
+        "state": pick([0] * 12 + [1, 2, 3]),
         "mode": pick([0, 0, 0, 1, 2]),
         "cards": random.integers(0, cards + 1, rows),
         "replicas": pick([0, 2, 3, 10]),
@@ -133,6 +135,13 @@ def random_table(seed: int, rows: int, cards: int) -> Table:
         "lent": pick([0, 0, 1, 2, 8]),
         "slices": pick([-1, 0, 0, 1, 2, 4, 6, 7], cards),
         "slices_soft": pick([0, 0, 0, 1, 4], cards),
+        "choice": pick([0, 0, 1]),
+        "measured": pick([0, 0, 1]),
+        "loose_memory": pick([0, 0, 0, 5, 30]),
+        "extra": pick([0] * 8 + [1, 15, 50], cards) * pick([0, 1]).reshape(-1, 1),
+        "given": pick([0, 0, 0, 1, 2, 10], cards),
+        "given_memory": pick([0, 0, 0, 8, 40], cards),
+        "trouble": pick([0] * 20 + list(range(1, 8)), cards) * pick([0, 1]).reshape(-1, 1),
     }
     drawn["memory"][random.random((rows, cards)) < 0.1] = 0
     drawn["allocatable"][random.random(rows) < 0.5, :2] = 100

@@ -11,7 +11,7 @@ import _core
 
 MODULES = [
     *("allocator", "cards", "checks", "columns", "demand", "encode", "fit", "fragmentation", "hardware"),
-    *("instances", "linked", "mig", "names", "replay", "score", "shares", "topology"),
+    *("instances", "kubelet", "linked", "mig", "names", "replay", "score", "shares", "topology"),
 ]
 HERE = Path(_core.__file__).parent
 
@@ -24,7 +24,7 @@ def test_the_compiled_module_is_the_one_loaded(name: str) -> None:
 
 
 def test_the_package_exports_what_it_promises() -> None:
-    assert _core.ABI == 5
+    assert _core.ABI == 6
     assert all(hasattr(_core, name) for name in _core.__all__)
 
 

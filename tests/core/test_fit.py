@@ -12,11 +12,16 @@ from _core import (
     FGD,
     FITS,
     LACKING,
+    LINKS_UNKNOWN,
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
+    OCCUPIED,
+    STALE,
     TAKEN,
+    UNHEALTHY,
     UNKNOWN,
+    WATERMARK,
     Ask,
     Demand,
     Hardware,
@@ -92,7 +97,9 @@ def test_random_tables_meet_every_code_in_every_mode() -> None:
         for pod in pods
         for m, c in zip(table.mode.tolist(), fit(table, rows, pod).tolist(), strict=True)
     }
-    assert met == {(mode, code) for mode in range(3) for code in range(9)}
+    codes = [*range(LINKS_UNKNOWN), STALE, UNHEALTHY, WATERMARK]
+    # Nobody asks for a whole card on rows of the other modes.
+    assert met == {(mode, code) for mode in range(3) for code in codes} | {(0, OCCUPIED)}
 
 
 @pytest.mark.parametrize(
@@ -101,6 +108,7 @@ def test_random_tables_meet_every_code_in_every_mode() -> None:
         pytest.param(node(), ask(whole=2), FITS, id="two free cards take two"),
         pytest.param(node(state=1), ask(whole=1), UNKNOWN, id="a vacant row is unknown"),
         pytest.param(node(state=2), ask(whole=1), CLOSED, id="a closed row is closed"),
+        pytest.param(node(state=3), ask(whole=1), STALE, id="a row whose agent is silent is stale"),
         pytest.param(node(), ask(whole=3), LACKING, id="two cards never take three"),
         pytest.param(node(), ask(shares=1), LACKING, id="a node that is not shared has no shares"),
         pytest.param(node(used=1), ask(whole=2), TAKEN, id="counts in use are taken"),

@@ -19,6 +19,9 @@ from _core import (
     FGD,
     FIRST_FIT,
     FITS,
+    IS_OCCUPIED,
+    IS_UNFIT,
+    IS_WITHHELD,
     LACKING,
     LINKS_TAKEN,
     LINKS_TOO_SLOW,
@@ -26,9 +29,13 @@ from _core import (
     MEMORY_TAKEN,
     MEMORY_TOO_SMALL,
     MEMORY_UNKNOWN,
+    OCCUPIED,
     P1,
+    STALE,
     TAKEN,
+    UNHEALTHY,
     UNKNOWN,
+    WATERMARK,
     Ask,
     Demand,
     Sets,
@@ -37,7 +44,7 @@ from _core import (
 )
 from tests.core import mig_twins
 
-VACANT, REPLICA, INSTANCE = 1, 1, 2
+VACANT, SILENT, REPLICA, INSTANCE = 1, 3, 1, 2
 PULL = {D1: 0.5, P1: 2.0, FGD: 0.0, BEST_FIT: 0.0, FIRST_FIT: 1.0}
 SLACK = 1e-9
 
@@ -80,18 +87,23 @@ class Card:
     left: int
     shares: int
     owners: int
+    trouble: int
+    shut: bool
+    measured: bool
 
     def free(self, declared: int) -> bool:
-        return self.owners == 0 and self.shares == 0 and self.memory >= declared
+        held = self.owners or self.shares or self.trouble
+        return not held and (not declared or self.left >= declared)
 
     def cost(self, replicas: int, declared: int) -> int:
-        return max(declared, self.memory // replicas) if self.memory else 0
+        part = 0 if self.measured else self.memory // replicas
+        return max(declared, part) if self.memory else 0
 
     def takes(self, replicas: int, declared: int) -> bool:
-        if self.owners or self.shares >= replicas or self.memory < declared:
+        if self.shut or self.owners or self.shares >= replicas or self.memory < declared:
             return False
         cost = self.cost(replicas, declared)
-        return cost == 0 or self.left >= cost
+        return self.left >= cost or (cost == 0 and not (self.measured and self.memory))
 
     def take(self, replicas: int, declared: int) -> None:
         self.left -= self.cost(replicas, declared)
@@ -104,13 +116,25 @@ def cards_on(table: Table, row: int, soft: bool) -> list[Card]:
             index=card,
             memory=int(table.memory[row, card]),
             left=int(
-                table.memory[row, card] - table.memory_used[row, card] - soft * table.memory_soft[row, card]
+                table.memory[row, card]
+                - table.memory_used[row, card]
+                - table.extra[row, card]
+                - soft * table.memory_soft[row, card]
             ),
             shares=int(table.shares[row, card] + soft * table.shares_soft[row, card]),
             owners=int(table.exclusive[row, card] + soft * table.exclusive_soft[row, card]),
+            trouble=int(table.trouble[row, card]),
+            shut=is_shut(table, row, card),
+            measured=bool(table.measured[row]),
         )
         for card in range(min(int(table.cards[row]), table.memory.shape[1]))
     ]
+
+
+def is_shut(table: Table, row: int, card: int) -> bool:
+    """Whether no share of the card is given out."""
+    trouble = int(table.trouble[row, card])
+    return bool(trouble & (IS_UNFIT | IS_WITHHELD) or (trouble and table.opaque[row]))
 
 
 def need_on(table: Table, row: int, ask: Ask) -> tuple[int, int]:
@@ -138,7 +162,8 @@ def place(
     known_free = len(free) - int(table.opaque[row])
     if whole and known_free < whole:
         return None
-    fresh = free[whole : max(known_free, whole)]
+    taken = [*free[:whole], *free[max(known_free, whole) :]]
+    fresh = [card for card in cards if card not in taken and not card.shares]
     shared = [card for card in cards if card.shares > 0]
     seats = []
     for _ in range(shares):
@@ -168,7 +193,7 @@ def preference(card: Card, replicas: int, declared: int) -> tuple[bool, int, int
 
 def judge(table: Table, row: int, ask: Ask, soft: bool) -> int:
     if table.state[row] != 0:
-        return UNKNOWN if table.state[row] == VACANT else CLOSED
+        return {VACANT: UNKNOWN, SILENT: STALE}.get(int(table.state[row]), CLOSED)
     if any(table.allocatable[row, kind] < count for kind, count in asked(ask)):
         return LACKING
     whole, shares = need_on(table, row, ask)
@@ -183,6 +208,11 @@ def judge(table: Table, row: int, ask: Ask, soft: bool) -> int:
     needed = need_links(table, row, ask, whole, len(cards))
     if needed is not None:
         return needed
+    gifts = gifts_of(table, row, whole, shares) if table.choice[row] else []
+    if any(gift.trouble & IS_UNFIT for gift in gifts):
+        return UNHEALTHY
+    if any(gift.trouble & IS_OCCUPIED and gift.alone for gift in gifts):
+        return OCCUPIED
     if any(left_of(table, row, kind, soft) < count for kind, count in asked(ask)):
         return TAKEN
     if (whole or shares) and sum(card.free(0) for card in cards) < table.opaque[row]:
@@ -190,12 +220,54 @@ def judge(table: Table, row: int, ask: Ask, soft: bool) -> int:
     if place(table, row, whole, shares, ask.memory, soft) is not None:
         if cut(table, row, ask, soft) is None:
             return TAKEN
+        if any(gift.fullest(ask.memory) > gift.memory > 0 for gift in gifts):
+            return WATERMARK
         return FITS if links_do(table, row, ask, whole, soft) else LINKS_TAKEN
     if place(table, row, whole, 0, ask.memory, soft) is None:
         return TAKEN
     if ask.memory and place(table, row, whole, shares, 0, soft) is not None:
         return MEMORY_TAKEN
     return TAKEN
+
+
+@dataclass
+class Gift:
+    """A card that the kubelet could give the pod: all of it alone, or `shares` replicas, with what is `charged`."""
+
+    alone: bool
+    memory: int
+    trouble: int
+    extra: int
+    shares: int = 0
+    part: int = 0
+    charged: int = 0
+
+    def fullest(self, declared: int) -> int:
+        """Bytes in use at most, when all that may come has come."""
+        if self.alone:
+            return self.extra + declared if declared else 0
+        return self.extra + self.charged + self.shares * max(declared, self.part)
+
+
+def gifts_of(table: Table, row: int, whole: int, shares: int) -> list[Gift]:
+    gifts = []
+    for card in range(min(int(table.cards[row]), table.memory.shape[1])):
+        memory, trouble = int(table.memory[row, card]), int(table.trouble[row, card])
+        extra, given, replicas = (
+            int(table.extra[row, card]),
+            int(table.given[row, card]),
+            int(table.replicas[row]),
+        )
+        if trouble & IS_WITHHELD:
+            continue
+        if whole and given == 0:
+            gifts.append(Gift(True, memory, trouble, extra))
+        if shares and given < replicas:
+            mine = min(shares, replicas - given)
+            part = 0 if table.measured[row] else memory // replicas
+            charged = int(table.given_memory[row, card] + table.loose_memory[row])
+            gifts.append(Gift(False, memory, trouble, extra, mine, part, charged))
+    return gifts
 
 
 def parts_on(table: Table, row: int, ask: Ask) -> list[int]:
@@ -374,7 +446,7 @@ def seat(
 
 
 def part_left(card: Card, replicas: int) -> float:
-    if card.owners or card.shares >= replicas:
+    if card.owners or card.shares >= replicas or card.shut:
         return 0.0
     of_memory = card.left / card.memory if card.memory else 1.0
     return max(min((replicas - card.shares) / replicas, of_memory), 0.0)

@@ -207,6 +207,9 @@ def test_what_no_eviction_can_mend_is_unresolvable() -> None:
         "memory_too_small",
         "links_unknown",
         "links_too_slow",
+        "stale",
+        "unhealthy",
+        "occupied",
         "uncertain",
         "promised",
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from extender.cluster.events import BindResult, Outcome, PodSeen
 from extender.cluster.state import ClusterState
-from extender.config import Config
+from extender.config import Cards, Config
 from extender.serve.book import Book
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
@@ -63,7 +63,7 @@ class Doors:
     """All that the two doors need. `unfit` is what the book says of itself, `vetoes` who was told no and why."""
 
     def __init__(self, *nodes: Node, config: Config | None = None) -> None:
-        self.config = config or Config()
+        self.config = config or Config(cards=Cards(watermark=100))
         self.unfit: str | None = None
         self.state: ClusterState = book(*nodes, config=self.config)
         self.server = MemoryServer()

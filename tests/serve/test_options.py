@@ -18,6 +18,7 @@ import yaml
 
 from extender import log
 from extender.cluster.events import Elapsed, PodSeen
+from extender.cluster.reports import Beat
 from extender.cluster.request import request_of
 from extender.config import Config, from_mapping
 from extender.decide.filter import filter_nodes
@@ -38,6 +39,7 @@ from tests.builders import (
     record_of,
 )
 from tests.fakes.apiserver import FakeApiServer
+from tests.reports import card, report
 from tests.serve.doors import Doors
 from tests.serve.reviews import RECORDED, Served, response, review
 
@@ -71,6 +73,10 @@ def test_every_option_has_a_test_here() -> None:
         "wake.delay",
         "admission.schedulers",
         "admission.writers",
+        "cards.watermark",
+        "cards.foreign",
+        "cards.stale_after",
+        "cards.stale",
         "log.level",
         "log.format",
     }
@@ -201,8 +207,8 @@ async def test_bind_in_flight_is_how_many_are_written_at_once() -> None:
 def test_preemption_options_say_who_is_spared(keys: dict[str, Any], spared: str) -> None:
     doors = Doors(node("n0", {GPU: "3"}), config=configured("preemption", **keys))
     sitting = [("system", "kube-system", 0), ("team", "team", 0), ("high", "other", 5)]
-    for card, (name, namespace, priority) in enumerate(sitting):
-        record = record_of(gpu=(card,))
+    for at, (name, namespace, priority) in enumerate(sitting):
+        record = record_of(gpu=(at,))
         seen = pod(name, {GPU: "1"}, at="n0", namespace=namespace, priority=priority, record=record)
         doors.state.apply(PodSeen(seen))
     asking = raw_pod("p", {GPU: "2"}, priority=100)
@@ -265,6 +271,29 @@ def test_admission_writers_may_write_what_only_kvitej_writes() -> None:
 
 
 # options that only a real API server, or a fake one, brings to bear
+
+
+@pytest.mark.parametrize(
+    ("keys", "foreign", "silent", "taken"),
+    [
+        pytest.param({}, 0, 0, True, id="defaults"),
+        pytest.param({"watermark": 50}, 0, 0, False, id="half of a card is not enough"),
+        pytest.param({}, 2, 0, False, id="others use more than 1 GiB"),
+        pytest.param({"foreign": "2Gi"}, 2, 0, True, id="others may use 2 GiB"),
+        pytest.param({}, 0, 80, True, id="not stale yet"),
+        pytest.param({"staleAfter": "60s"}, 0, 80, True, id="stale, and as good as before"),
+        pytest.param({"staleAfter": "60s", "stale": "closed"}, 0, 80, False, id="stale, and closed"),
+    ],
+)
+def test_cards_options_say_what_may_be_filled_and_for_how_long(
+    keys: dict[str, Any], foreign: int, silent: float, taken: bool
+) -> None:
+    doors = Doors(node("n0", {GPU: "1"}), config=configured("cards", **keys))
+    doors.state.apply(report(card(0, foreign=foreign), held={}))
+    doors.state.apply(Beat("n0", 0.0))
+    doors.state.apply(Elapsed(silent))
+    answer = json.loads(doors.place.filter(filter_body(raw_pod("p", {GPU: "1"}, memory="60Gi"), ["n0"])))
+    assert bool(answer["NodeNames"]) is taken
 
 
 async def test_bind_timeout_is_how_long_a_write_may_take(tmp_path: Path) -> None:

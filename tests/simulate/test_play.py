@@ -47,7 +47,8 @@ def test_the_shipped_cluster_plays_to_its_expectation() -> None:
         for name in numbered(kind.name, kind.count):
             assert any(line[2:4] == [kind.tenant, name] for line in words), f"{name} is not shown"
     [veto] = [line for line in lines if line.startswith("1 vetoed at Bind: ")]
-    assert veto.endswith("research/evaluate: the pod has a seat kept on a100-2, which has changed since")
+    kept = "research/evaluate: the pod has a seat kept on a100-2, which has changed since"
+    assert veto.endswith(f"{kept}: the GPUs asked for are taken")
     told = [line.split() for line in lines if " evaluate " in line]
     assert told[0][1] == "vetoed"
     assert told[1][1] == "bound"

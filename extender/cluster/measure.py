@@ -1,0 +1,72 @@
+"""What a report adds to a row beside the seats: memory that nobody is charged for, and cards that are in trouble."""
+
+from collections.abc import Collection, Mapping
+
+from _core import IS_OCCUPIED, IS_UNFIT, IS_WITHHELD
+from extender.cluster.columns import Columns
+from extender.cluster.inventory import MOST_MEMORY, Inventory
+from extender.cluster.seats import Seat, shares_cost
+from extender.cluster.truth import Truth, use
+
+
+def measure(
+    columns: Columns,
+    row: int,
+    inventory: Inventory,
+    truth: Truth,
+    seats: Collection[Seat],
+    *,
+    floor: int,
+    departed: Mapping[str, Collection[str]],
+    withheld: Collection[int],
+) -> None:
+    """Write the row's `extra` and `trouble`.
+
+    Of a seat's memory, what it really uses counts up to what it is charged for; what it uses more, and what others
+    use, is extra. Seats whose card is not told may be on any.
+
+    Parameters
+    ----------
+    floor
+        Bytes that others may use of a card that is given as a whole.
+    departed
+        By uid of those whose processes have ended since the report, the uuids of the cards that were theirs alone.
+    withheld
+        Cards that the kubelet cannot give although it offers them.
+    """
+    holding = [seat for seat in seats if seat.request.devices]
+    for number, card in enumerate(truth.cards[: inventory.cards]):
+        here = {seat.uid: seat for seat in holding if not seat.told or _is_on(seat, number)}
+        owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
+        if owner is None:
+            owner = next((uid for uid, cards in departed.items() if card.uuid in cards), None)
+        used = use(card, here, owner, departed)
+        charged = sum(
+            min(amount, _charged(columns, row, number, here[uid]))
+            for uid, amount in used.seated.items()
+            if uid in here and (here[uid].told or not columns.choice[row])
+        )
+        of_seats = sum(amount for uid, amount in used.seated.items() if uid in here)
+        columns.extra[row, number] = used.others + of_seats - charged
+        columns.trouble[row, number] = (
+            (IS_UNFIT if card.why else 0)
+            | (IS_OCCUPIED if used.others > floor else 0)
+            | (IS_WITHHELD if not card.offered or number in withheld else 0)
+        )
+
+
+def _has_alone(seat: Seat, card: int) -> bool:
+    return seat.cards is not None and card in seat.cards.whole
+
+
+def _is_on(seat: Seat, card: int) -> bool:
+    return _has_alone(seat, card) or (seat.cards is not None and card in seat.cards.shared)
+
+
+def _charged(columns: Columns, row: int, card: int, seat: Seat) -> int:
+    """Bytes that the seat is charged for on the card: all there can be of one that it has alone."""
+    if seat.cards is None:
+        return 0
+    if card in seat.cards.whole:
+        return MOST_MEMORY
+    return shares_cost(columns, row, card, seat.cards.shared.count(card), seat.declared)
