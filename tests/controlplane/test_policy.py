@@ -35,6 +35,22 @@ autoscaling: {maxPending: 3}
 neverFits: refuse
 foreignScheduler: deny
 reclaim: {dryRun: true}
+watermark: 82.5
+dynamicWatermark: {max: 90}
+rules:
+- name: no-batch-by-day
+  message: batch work runs at night
+  dryRun: true
+  tenants: [ml, batch]
+  namespaces: [ml-1]
+  workloads: [training]
+  closed: {days: [Mon-Fri, Sun], from: "09:00", to: "18:00", timeZone: Europe/Berlin}
+- {name: nights, closed: {from: "22:00", to: "00:00", timeZone: Etc/GMT+5}}
+- {name: memory, workloads: [inference], minMemory: {host: 8Gi, gpu: 16e9}}
+- {name: forms, form: {batch: whole}}
+- {name: small, maxGPUs: 0.5}
+- {name: models, models: [NVIDIA-H100-80GB-HBM3, NVIDIA-A100-SXM4-80GB]}
+- {name: spare, headroom: 12.5%}
 tenants:
 - name: ml
   weight: 0.5
