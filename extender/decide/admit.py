@@ -199,12 +199,10 @@ def _in_line(pod: Pod, turn: _Turn, admission: Admission, moment: Moment) -> Acc
 
 
 def _turn(review: Review, pod: Pod, admission: Admission) -> _Turn | Refusal | None:
-    """Where a pod that is created goes; None for a pod without GPUs."""
-    named = _spec(pod).scheduler_name or DEFAULT_SCHEDULER
-    sliced = MIG_PROFILE in _annotations(pod) and named in admission.schedulers
+    """Where a pod that is created goes; None for one that neither asks for GPUs nor is of ours and names a profile."""
     try:
         request = request_of(pod)
-        if not request.devices and not sliced:
+        if not request.devices and MIG_PROFILE not in _annotations(pod):
             return None
         subject = Subject(pod, review.namespace, request, workload_of(pod))
     except RequestError as error:
@@ -212,12 +210,12 @@ def _turn(review: Review, pod: Pod, admission: Admission) -> _Turn | Refusal | N
     unreadable = _unreadable(_annotations(pod))
     if unreadable:
         return Refusal(Why.UNREADABLE, unreadable)
-    scheduler = named
+    scheduler = named = _spec(pod).scheduler_name or DEFAULT_SCHEDULER
     home = admission.covers(review.namespace, FAIR_QUOTA)
     if home is not None and home.tenant is not None:
         if named == DEFAULT_SCHEDULER and home.tenant.adopt:
             scheduler = FAIR_QUOTA
-        elif named not in admission.schedulers:
+        elif named not in admission.schedulers and request.devices:
             if home.policy.foreign is Foreign.DENY:
                 return Refusal(
                     Why.SCHEDULER,
@@ -227,6 +225,8 @@ def _turn(review: Review, pod: Pod, admission: Admission) -> _Turn | Refusal | N
                 )
             if home.policy.foreign is Foreign.REWRITE:
                 scheduler = FAIR_QUOTA
+    if scheduler not in admission.schedulers and not request.devices:
+        return None
     place = home if scheduler == FAIR_QUOTA else admission.covers(review.namespace, scheduler)
     return _classed(pod, place) or _Turn(subject, scheduler, place)
 

@@ -148,6 +148,12 @@ def test_a_profile_without_a_gpu_to_be_cut_is_refused(amounts: Json) -> None:
     )
 
 
+def test_a_profile_without_a_gpu_is_refused_of_pods_that_are_adopted_too() -> None:
+    raw = cut(amounts={}, scheduler="default-scheduler")
+    assert "is of no use to a pod" in refused(raw, admission(tenant={"adopt": True}))
+    assert mutate(create(raw), admission()) == Mutation()
+
+
 def test_a_container_that_asks_for_both_is_refused_with_its_path() -> None:
     assert refused(cut(amounts={GPU: "1", MIG: "1"}), admission()) == (
         "spec.containers[0].resources.limits has both nvidia.com/gpu and nvidia.com/mig-3g.40gb, its MIG profile; "
