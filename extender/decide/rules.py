@@ -33,6 +33,7 @@ from extender.wire.objects import Pod
 
 PRODUCT = LABEL + "product"
 """The node label that names the model of the GPUs."""
+_NAMES = frozenset((WORKLOAD, WORKLOAD_TYPE))
 _SHARED = ".shared"
 _GIGABYTE = 10**9
 """What a profile's name is sure of for each GB that it says: the sizes that NVIDIA rounds are in GiB."""
@@ -65,18 +66,20 @@ class Verdict(NamedTuple):
     trial: tuple[Refusal, ...] = ()
 
 
+_FINE = Verdict()
+
+
 def workload_of(pod: Pod) -> str | None:
     """The class of workload that the pod names by a label or an annotation, None for none.
 
     Raises RequestError when it names two.
     """
-    metadata = pod.metadata
-    found = {
-        f"metadata.{kind}[{name}]": values[name]
-        for kind, values in (("labels", metadata.labels), ("annotations", metadata.annotations))
-        for name in (WORKLOAD, WORKLOAD_TYPE)
-        if values and values.get(name)
-    }
+    found: dict[str, str] = {}
+    for kind, values in (("labels", pod.metadata.labels), ("annotations", pod.metadata.annotations)):
+        if values and not _NAMES.isdisjoint(values):
+            found.update(
+                (f"metadata.{kind}[{name}]", values[name]) for name in sorted(_NAMES & values.keys())
+            )
     if len(set(found.values())) > 1:
         said = " and ".join(f"{path} says {value[:63]!r}" for path, value in found.items())
         raise RequestError(f"{said}; keep one of them")
@@ -85,6 +88,8 @@ def workload_of(pod: Pod) -> str | None:
 
 def judge(place: Place, subject: Subject, room: Room | None, wall: float) -> Verdict:
     """What the rules of the pod's policy say; `room` None: nothing is known of the pool."""
+    if not place.policy.rules:
+        return _FINE
     trial: list[Refusal] = []
     for rule in _concerning(place, subject):
         refusal = _refused(rule, place, subject, room, wall)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,20 @@ async def test_headroom_counts_who_waits_and_who_was_just_let_pass(tmp_path: Pat
         told = re.escape("it asks for 4 GPUs; 4 of the pool's 17 are left (13 in use, 0 for pods that wait)")
         with pytest.raises(RefusedError, match=told):
             create(running, "four", 4)
+
+
+async def test_the_hours_of_a_play_pass_by_its_own_clock(tmp_path: Path) -> None:
+    rule = {"name": "days", "closed": {"days": ["Mon", "Wed", "Fri", "Sun"], "timeZone": "UTC"}}
+    told: dict[int, str] = {}
+    async with cluster(tmp_path, rule) as running:
+        for day in range(7):
+            running.clock.advance(day * 86_400)
+            try:
+                create(running, f"p{day}")
+            except RefusedError as why:
+                told[datetime.fromtimestamp(running.clock.wall(), UTC).weekday()] = str(why)
+    assert sorted(told) == [0, 2, 4, 6]
+    assert re.match(r"kvitej: no pods may be created until Thu .* 00:00 UTC \(UTC\); try again in", told[2])
 
 
 async def test_headroom_says_nothing_of_a_pool_without_nodes(tmp_path: Path) -> None:
