@@ -28,7 +28,7 @@ from extender.fairness.rules import (
     Rule,
 )
 from extender.fairness.window import DAYS, NEVER, Window
-from extender.wire.marks import GPU_MEMORY, WORKLOAD, WORKLOAD_TYPE
+from extender.wire.marks import GPU_MEMORY, MIG_PROFILE, WORKLOAD, WORKLOAD_TYPE
 from extender.wire.objects import Pod
 
 PRODUCT = LABEL + "product"
@@ -208,7 +208,7 @@ def _memory_of(name: str) -> int:
 
 _WORDS = {
     Form.WHOLE: f"whole GPUs ({GPU})",
-    Form.MIG: "MIG instances (nvidia.com/mig-…)",
+    Form.MIG: f"MIG instances (nvidia.com/mig-…, or {GPU} and the annotation {MIG_PROFILE})",
     Form.TIME_SLICE: "shares of a GPU (nvidia.com/gpu.shared)",
 }
 
@@ -216,7 +216,7 @@ _WORDS = {
 def _of_another_form(subject: Subject, form: Form) -> str | None:
     for name, _ in _gpus_of(subject.request):
         if form not in _forms(name):
-            return f"workload {subject.workload} asks for GPUs as {_WORDS[form]}, and not for {name}"
+            return f"pods of workload {subject.workload} ask for {_WORDS[form]}, and not for {name}"
     return None
 
 

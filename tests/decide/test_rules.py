@@ -133,14 +133,15 @@ def test_the_least_memory_is_asked_of_host_and_gpu(least: Json, pod: Json, said:
             {},
             "inference",
             GPU,
-            "workload inference asks for GPUs as MIG instances (nvidia.com/mig-…), and not for nvidia.com/gpu",
+            "pods of workload inference ask for MIG instances (nvidia.com/mig-…, or nvidia.com/gpu and the annotation "
+            "nvidia.com/mig-profile), and not for nvidia.com/gpu",
         ),
         ({}, "training", GPU, ""),
         (
             {},
             "training",
             SHARED,
-            "workload training asks for GPUs as whole GPUs (nvidia.com/gpu), and not for nvidia.com/gpu.shared",
+            "pods of workload training ask for whole GPUs (nvidia.com/gpu), and not for nvidia.com/gpu.shared",
         ),
         ({}, "development", SHARED, ""),
         ({}, "development", f"{MIG}.shared", ""),
@@ -148,7 +149,7 @@ def test_the_least_memory_is_asked_of_host_and_gpu(least: Json, pod: Json, said:
             {},
             "development",
             GPU,
-            "workload development asks for GPUs as shares of a GPU (nvidia.com/gpu.shared), "
+            "pods of workload development ask for shares of a GPU (nvidia.com/gpu.shared), "
             "and not for nvidia.com/gpu",
         ),
         ({}, "batch", SHARED, ""),
@@ -158,7 +159,7 @@ def test_the_least_memory_is_asked_of_host_and_gpu(least: Json, pod: Json, said:
             {"batch": "whole"},
             "batch",
             MIG,
-            "workload batch asks for GPUs as whole GPUs (nvidia.com/gpu), and not for nvidia.com/mig-3g.40gb",
+            "pods of workload batch ask for whole GPUs (nvidia.com/gpu), and not for nvidia.com/mig-3g.40gb",
         ),
     ],
 )
