@@ -18,7 +18,7 @@ from extender.wire.policy import API_VERSION, KIND, PATH, FairnessPolicy
 from tests.controlplane.api import Api, ApiError, Object
 from tests.decide.planning import WALL, Job, World
 from tests.fairness.bad import BAD
-from tests.fairness.builders import THREE_TENANTS, policy
+from tests.fairness.builders import THREE_TENANTS, policy, readme
 
 pytestmark = pytest.mark.controlplane
 
@@ -94,6 +94,11 @@ async def stored(server: Api, name: str) -> FairnessPolicy:
 async def test_the_policy_of_three_tenants_applies_as_it_stands(server: Api) -> None:
     await server.apply(manifest(THREE_TENANTS, "myfair-cluster"))
     assert read_policy(await stored(server, "myfair-cluster")) == policy(THREE_TENANTS)
+
+
+async def test_the_policy_and_the_rules_of_the_readme_are_taken(server: Api) -> None:
+    await server.apply(manifest(readme(), "readme"))
+    assert read_policy(await stored(server, "readme")) == policy(readme(), "readme")
 
 
 async def test_every_field_is_kept_and_read_as_it_was_written(server: Api) -> None:

@@ -16,7 +16,7 @@ from extender.fairness.reading import Policies, read_policy
 from extender.fairness.rules import Closed, Form, Forms, Headroom, MaxGpus, MinMemory, Models, Rule
 from extender.fairness.window import Window
 from tests.fairness.bad import BAD
-from tests.fairness.builders import object_of, policy
+from tests.fairness.builders import object_of, policy, readme
 
 HOUR = 3600.0
 
@@ -226,6 +226,12 @@ def test_every_rule_has_its_meaning() -> None:
     )
     assert (found.watermark, found.watermark_max) == (0.8, 0.925)
     assert (policy().rules, policy().watermark, policy().watermark_max) == ((), None, None)
+
+
+def test_the_policy_and_the_rules_of_the_readme_are_read() -> None:
+    found = policy(readme())
+    assert found.tenants == policy().tenants
+    assert len({type(rule.demand) for rule in found.rules}) == len(found.rules) == 6
 
 
 def test_a_time_zone_that_this_host_does_not_know_is_refused() -> None:

@@ -22,7 +22,6 @@ from tests.fairness.builders import policy
 from tests.serve.reviews import RECORDED, Served, response, review
 
 CUT = "nvidia.com/mig-1g.12gb"
-README = Path(__file__).parents[2] / "README.md"
 
 
 @contextlib.asynccontextmanager
@@ -154,10 +153,3 @@ def test_a_dry_run_is_a_warning_a_log_line_and_a_count_of_its_own() -> None:
 
     response(served.door.validate(review(body, dryRun=True)))
     assert (counted("kvitej_dry_run_refusals_total"), counted("kvitej_refusals_total")) == (1, None)
-
-
-def test_the_rules_in_the_readme_are_read() -> None:
-    blocks = [block.partition("```")[0] for block in README.read_text().split("```yaml\n")[1:]]
-    (rules,) = [found["rules"] for found in map(yaml.safe_load, blocks) if "rules" in found]
-    tenants = [{"name": name, "weight": 1} for name in ("training", "inference", "research")]
-    assert len(policy({"tenants": tenants, "rules": rules}).rules) == len(rules) >= 6
