@@ -7,31 +7,33 @@ holds, a gate lifted by somebody else. Both keep annotations that only kvitej wr
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from http import HTTPStatus
 from typing import Protocol
 
 from extender import duration
 from extender.cluster.request import RequestError, request_of
+from extender.decide import migprofile
 from extender.decide.bind import describe
+from extender.decide.confine import Allowed, confined
+from extender.decide.refusal import RETRY_SECONDS, Refusal, Why
+from extender.decide.rules import PRODUCT, Room, Subject, judge, keeps_headroom, models_of, workload_of
 from extender.fairness.depth import Queue
 from extender.fairness.policy import Foreign, NeverFits, Place, Policy
-from extender.wire.admission import Add, Patch, Remove, Review
+from extender.wire.admission import Add, Patch, Remove, Review, escaped
 from extender.wire.marks import (
     CHECKPOINT_INTERVAL,
     DEFAULT_SCHEDULER,
     GATE,
     GPU_MEMORY,
+    MIG_PROFILE,
     PREEMPTIBLE,
     only_ours,
 )
-from extender.wire.objects import NodeSelector, NodeSelectorTerm, Pod, PodSpec, Toleration
+from extender.wire.objects import Pod, PodSpec, Toleration
 
 FAIR_QUOTA = "fair-quota"
 """The scheduler profile that adopted and rewritten pods get."""
 
 TAINT = "nvidia.com/gpu"
-RETRY_SECONDS = 30
 
 
 class Policies(Protocol):
@@ -47,7 +49,9 @@ class Admission:
 
     `namespace_labels` gives the labels of a namespace. `schedulers` are our profiles, FAIR_QUOTA among them. `writers`
     are the API users that are kvitej. `preemptible_classes` holds the PriorityClasses labelled preemptible.
-    `never_fits` tells whether no node of the policy's pool would hold the pod even when empty.
+    `never_fits` tells whether no node of the policy's pool would hold the pod even when empty, `room` what the pool
+    has left for it, and `offers` which MIG instances the pool's nodes have, or all nodes where no policy is; None
+    while too little is known to say.
     """
 
     policies: Policies
@@ -56,38 +60,14 @@ class Admission:
     writers: frozenset[str]
     preemptible_classes: Container[str] = frozenset()
     never_fits: Callable[[Policy, Pod], bool] = lambda policy, pod: False
+    room: Callable[[Policy, Pod], Room | None] = lambda policy, pod: None
+    offers: Callable[[Policy | None], frozenset[str] | None] = lambda policy: None
 
     def covers(self, namespace: str, scheduler: str) -> Place | None:
         """Where a pod of this namespace stands in our line; None if it is not in it."""
         if scheduler not in self.schedulers:
             return None
         return self.policies.place(namespace, self.namespace_labels(namespace), scheduler)
-
-
-class Why(Enum):
-    """Why a request is refused, as metrics count it, with the API's code and word."""
-
-    UNREADABLE = ("unreadable", HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid")
-    SCHEDULER = ("scheduler", HTTPStatus.FORBIDDEN, "Forbidden")
-    PRIORITY_CLASS = ("priority-class", HTTPStatus.FORBIDDEN, "Forbidden")
-    QUEUE_FULL = ("queue-full", HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests")
-    NEVER_FITS = ("never-fits", HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid")
-    GATE = ("gate", HTTPStatus.FORBIDDEN, "Forbidden")
-    ANNOTATION = ("annotation", HTTPStatus.FORBIDDEN, "Forbidden")
-
-    def __init__(self, label: str, code: HTTPStatus, reason: str) -> None:
-        self.label = label
-        self.code = code
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """`message` is a sentence for whoever sent the request; `tenant` is whose pod it was, if anybody's."""
-
-    why: Why
-    message: str
-    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +80,44 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`queue` is the one that the pod joins if it is stored."""
+    """`queue` is the one that the pod joins if it is stored, `units` what it may take of a pool that keeps headroom.
+
+    `trial` are refusals by rules that are only tried, and the user sees them as `warnings`.
+    """
 
     queue: Queue | None = None
+    units: float = 0.0
+    trial: tuple[Refusal, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(f"kvitej would refuse this but for dryRun: {each.message}" for each in self.trial)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the validating review goes by beside: the time in seconds since 1970, and who waits.
+
+    `depth` says how many pods wait in a queue, `coming` what units pods of a policy ask for that were let pass and
+    that nobody has seen yet.
+    """
+
+    wall: float
+    depth: Callable[[Queue], int]
+    coming: Callable[[str], float] = lambda policy: 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """A GPU pod: the scheduler that it shall have, and where it stands in the line then, if in it."""
 
+    subject: Subject
     scheduler: str
     place: Place | None
+
+    @property
+    def tenant(self) -> str | None:
+        return self.place.tenant.name if self.place and self.place.tenant else None
 
 
 def mutate(review: Review, admission: Admission) -> Mutation | Refusal:
@@ -125,12 +132,15 @@ def mutate(review: Review, admission: Admission) -> Mutation | Refusal:
     turn = _turn(review, pod, admission)
     if isinstance(turn, Refusal):
         return turn
-    patch = [*_annotate(pod, removed), *(_prepared(pod, turn, admission) if turn else ())]
+    cut = _cut(pod, turn, admission) if turn else ()
+    if isinstance(cut, Refusal):
+        return cut
+    patch = [*_annotate(pod, removed), *cut, *(_prepared(pod, turn, admission) if turn else ())]
     return Mutation(tuple(patch), _told(removed, "was removed"))
 
 
-def validate(review: Review, admission: Admission, depth: Callable[[Queue], int]) -> Accepted | Refusal:
-    """Decide on a validating review; `depth` says how many pods wait in a queue."""
+def validate(review: Review, admission: Admission, moment: Moment) -> Accepted | Refusal:
+    """Decide on a validating review."""
     pod = review.pod
     if pod is None:
         return Accepted()
@@ -148,47 +158,64 @@ def validate(review: Review, admission: Admission, depth: Callable[[Queue], int]
         return Refusal(
             Why.ANNOTATION, f"metadata.annotations[{forged[0]}]: only kvitej writes it; leave it out"
         )
-    place = turn.place if turn else None
-    if place is None or _spec(pod).node_name:
+    if turn is None:
         return Accepted()
-    if place.policy.never_fits is NeverFits.REFUSE and admission.never_fits(place.policy, pod):
+    return _uncut(pod, turn, admission) or _in_line(pod, turn, admission, moment)
+
+
+def _in_line(pod: Pod, turn: _Turn, admission: Admission, moment: Moment) -> Accepted | Refusal:
+    """What the policy says to a pod that is to be stored as it is."""
+    place = turn.place
+    if place is None:
+        return Accepted()
+    policy, tenant = place
+    room = admission.room(policy, pod) if keeps_headroom(place) else None
+    if room is not None:
+        room = room._replace(waiting=room.waiting + moment.coming(policy.name))
+    refusal, trial = judge(place, turn.subject, room, moment.wall)
+    if refusal is not None:
+        return refusal
+    if _spec(pod).node_name:
+        return Accepted(trial=trial)
+    if policy.never_fits is NeverFits.REFUSE and admission.never_fits(policy, pod):
         return Refusal(
             Why.NEVER_FITS,
-            f"no node of the pool would hold it even when empty: it asks for {describe(request_of(pod))}; ask for "
-            f"less, or set neverFits: wait in FairnessPolicy {place.policy.name}",
-            place.tenant.name if place.tenant else None,
+            f"no node of the pool would hold it even when empty: it asks for {describe(turn.subject.request)}; "
+            f"ask for less, or set neverFits: wait in FairnessPolicy {policy.name}",
+            turn.tenant,
         )
-    if place.tenant is None:
-        return Accepted()
-    tenant, queue = place.tenant, Queue(place.policy.name, place.tenant.name)
-    waiting = depth(queue)
+    if tenant is None:
+        return Accepted(trial=trial)
+    queue = Queue(policy.name, tenant.name)
+    waiting = moment.depth(queue)
     if waiting >= tenant.queue_depth:
         return Refusal(
             Why.QUEUE_FULL,
             f"the queue of tenant {tenant.name} is full: {waiting:,} of {tenant.queue_depth:,} pods wait "
-            f"(queueDepth in FairnessPolicy {place.policy.name}); try again in {RETRY_SECONDS} s",
+            f"(queueDepth in FairnessPolicy {policy.name}); try again in {RETRY_SECONDS} s",
             tenant.name,
         )
-    return Accepted(queue)
+    return Accepted(queue, room.asks if room else 0.0, trial)
 
 
 def _turn(review: Review, pod: Pod, admission: Admission) -> _Turn | Refusal | None:
-    """Where a pod that is created goes; None for a pod without GPUs."""
+    """Where a pod that is created goes; None for one that neither asks for GPUs nor is of ours and names a profile."""
     try:
-        if not request_of(pod).devices:
+        request = request_of(pod)
+        if not request.devices and MIG_PROFILE not in _annotations(pod):
             return None
+        subject = Subject(pod, review.namespace, request, workload_of(pod))
     except RequestError as error:
         return Refusal(Why.UNREADABLE, str(error))
     unreadable = _unreadable(_annotations(pod))
     if unreadable:
         return Refusal(Why.UNREADABLE, unreadable)
-    named = _spec(pod).scheduler_name or DEFAULT_SCHEDULER
-    scheduler = named
+    scheduler = named = _spec(pod).scheduler_name or DEFAULT_SCHEDULER
     home = admission.covers(review.namespace, FAIR_QUOTA)
     if home is not None and home.tenant is not None:
         if named == DEFAULT_SCHEDULER and home.tenant.adopt:
             scheduler = FAIR_QUOTA
-        elif named not in admission.schedulers:
+        elif named not in admission.schedulers and request.devices:
             if home.policy.foreign is Foreign.DENY:
                 return Refusal(
                     Why.SCHEDULER,
@@ -198,8 +225,36 @@ def _turn(review: Review, pod: Pod, admission: Admission) -> _Turn | Refusal | N
                 )
             if home.policy.foreign is Foreign.REWRITE:
                 scheduler = FAIR_QUOTA
+    if scheduler not in admission.schedulers and not request.devices:
+        return None
     place = home if scheduler == FAIR_QUOTA else admission.covers(review.namespace, scheduler)
-    return _classed(pod, place) or _Turn(scheduler, place)
+    return _classed(pod, place) or _Turn(subject, scheduler, place)
+
+
+def _cut(pod: Pod, turn: _Turn, admission: Admission) -> Patch | Refusal:
+    """How the pod's GPUs become MIG instances of the profile that it names; nothing where it names none."""
+    if turn.scheduler not in admission.schedulers:
+        return ()
+    policy = turn.place.policy if turn.place else None
+    try:
+        return migprofile.cut(pod, turn.subject.request, policy, admission.offers)
+    except RequestError as error:
+        return Refusal(Why.MIG_PROFILE, str(error), turn.tenant)
+
+
+def _uncut(pod: Pod, turn: _Turn, admission: Admission) -> Refusal | None:
+    """Refuse what the mutating review has not come to see: it would take a whole GPU."""
+    cut = _cut(pod, turn, admission)
+    if isinstance(cut, Refusal):
+        return cut
+    if not cut:
+        return None
+    return Refusal(
+        Why.MIG_PROFILE,
+        f"metadata.annotations[{MIG_PROFILE}]: the pod asks for whole GPUs still, as kvitej was not asked in time to "
+        "put MIG instances in their place; create it again",
+        turn.tenant,
+    )
 
 
 def _classed(pod: Pod, place: Place | None) -> Refusal | None:
@@ -233,7 +288,7 @@ def _unreadable(annotations: Mapping[str, str]) -> str | None:
 
 def _prepared(pod: Pod, turn: _Turn, admission: Admission) -> Iterator[Add]:
     """What a GPU pod needs to wait in line; a pod that has its node already can't be gated."""
-    spec, place = _spec(pod), turn.place
+    spec = _spec(pod)
     if turn.scheduler != (spec.scheduler_name or DEFAULT_SCHEDULER):
         yield Add("/spec/schedulerName", turn.scheduler)
     if turn.scheduler not in admission.schedulers:
@@ -251,49 +306,18 @@ def _prepared(pod: Pod, turn: _Turn, admission: Admission) -> Iterator[Add]:
     if not any(_tolerates(toleration) for toleration in spec.tolerations or ()):
         tolerated = {"key": TAINT, "operator": "Exists", "effect": "NoSchedule"}
         yield _item("/spec/tolerations", spec.tolerations, tolerated)
-    yield from _confined(spec, (place.policy.node_selector if place else None) or {})
+    yield from confined(spec, _allowed(turn))
 
 
-def _confined(spec: PodSpec, labels: Mapping[str, str]) -> Iterator[Add]:
-    """Required node affinity for `labels`, on top of what is required already."""
-    if not labels:
-        return
-    required = {
-        "nodeSelectorTerms": [{"matchExpressions": [_in(*label) for label in sorted(labels.items())]}]
-    }
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    node = spec.affinity.node_affinity if spec.affinity else None
-    if spec.affinity is None:
-        yield Add("/spec/affinity", {"nodeAffinity": {key: required}})
-    elif node is None:
-        yield Add("/spec/affinity/nodeAffinity", {key: required})
-    elif node.required is None:
-        yield Add(f"/spec/affinity/nodeAffinity/{key}", required)
-    else:
-        path = f"/spec/affinity/nodeAffinity/{key}/nodeSelectorTerms"
-        for place, existing in enumerate(_terms(node.required)):
-            yield from _narrowed(f"{path}/{place}/matchExpressions", existing, labels)
-
-
-def _narrowed(path: str, term: NodeSelectorTerm, labels: Mapping[str, str]) -> Iterator[Add]:
-    """Terms are alternatives, so each is narrowed; an empty one picks no node, and would pick some then."""
-    found = term.match_expressions
-    if not found and not term.match_fields:
-        return
-    has = [(each.key, each.operator, each.values) for each in found or ()]
-    missing = [_in(*label) for label in sorted(labels.items()) if (label[0], "In", [label[1]]) not in has]
-    if found is None:
-        yield Add(path, missing)
-    else:
-        yield from (Add(f"{path}/-", each) for each in missing)
-
-
-def _in(key: str, value: str) -> dict[str, object]:
-    return {"key": key, "operator": "In", "values": [value]}
-
-
-def _terms(required: NodeSelector) -> list[NodeSelectorTerm]:
-    return required.node_selector_terms or []
+def _allowed(turn: _Turn) -> list[Allowed]:
+    """The labels of nodes that the pod may use: those of its pool, and the models that its policy's rules leave it."""
+    if turn.place is None:
+        return []
+    pool = turn.place.policy.node_selector or {}
+    return [
+        *((key, (value,)) for key, value in sorted(pool.items())),
+        *((PRODUCT, products) for products in models_of(turn.place, turn.subject)),
+    ]
 
 
 def _tolerates(toleration: Toleration) -> bool:
@@ -348,9 +372,9 @@ def _annotate(pod: Pod, values: Mapping[str, str | None]) -> Patch:
         found = {name: value for name, value in values.items() if value is not None}
         return (Add("/metadata/annotations", found),) if found else ()
     return tuple(
-        Remove(f"/metadata/annotations/{_escaped(name)}")
+        Remove(f"/metadata/annotations/{escaped(name)}")
         if value is None
-        else Add(f"/metadata/annotations/{_escaped(name)}", value)
+        else Add(f"/metadata/annotations/{escaped(name)}", value)
         for name, value in values.items()
     )
 
@@ -360,16 +384,11 @@ def _told(values: Mapping[str, str | None], how: str) -> tuple[str, ...]:
 
 
 def _member(path: str, present: Mapping[str, str] | None, key: str, value: str) -> Add:
-    return Add(path, {key: value}) if present is None else Add(f"{path}/{_escaped(key)}", value)
+    return Add(path, {key: value}) if present is None else Add(f"{path}/{escaped(key)}", value)
 
 
 def _item(path: str, present: Sequence[object] | None, value: object) -> Add:
     return Add(path, [value]) if present is None else Add(f"{path}/-", value)
-
-
-def _escaped(key: str) -> str:
-    """A key as part of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _is_gated(pod: Pod) -> bool:

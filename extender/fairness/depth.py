@@ -19,21 +19,29 @@ class Queue(NamedTuple):
     tenant: str
 
 
+class _Unseen(NamedTuple):
+    """A review that counts until then."""
+
+    until: float
+    policy: str
+    units: float
+
+
 class QueueDepths:
     """`now` is in seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[Queue, set[str]] = defaultdict(set)
         self._queue_of: dict[str, Queue] = {}
-        self._unseen: OrderedDict[str, float] = OrderedDict()
-        """Uids of reviews by the time at which they end to count, the earliest first."""
+        self._unseen: OrderedDict[str, _Unseen] = OrderedDict()
+        """By uid, the earliest first."""
 
-    def allowed(self, uid: str, queue: Queue, now: float) -> None:
-        """A validating review, no dry run, let the create of this pod pass."""
+    def allowed(self, uid: str, queue: Queue, now: float, units: float = 0.0) -> None:
+        """A validating review, no dry run, let the create of this pod pass, which may take so many GPU units."""
         if uid in self._queue_of:
             return  # the watch was faster, or the API server asked again
         self._put(uid, queue)
-        self._unseen[uid] = now + UNSEEN_SECONDS
+        self._unseen[uid] = _Unseen(now + UNSEEN_SECONDS, queue.policy, units)
 
     def seen(self, uid: str, queue: Queue) -> None:
         """The watch shows the pod, and it is not bound; also when it has moved to another queue."""
@@ -47,10 +55,18 @@ class QueueDepths:
 
     def depth(self, queue: Queue, now: float) -> int:
         """Pods that wait in the queue."""
-        while self._unseen and next(iter(self._unseen.values())) <= now:
+        self._forget(now)
+        return len(self._waiting.get(queue, ()))
+
+    def coming(self, policy: str, now: float) -> float:
+        """GPU units of the policy's pods that a review let pass and the watch has not shown yet."""
+        self._forget(now)
+        return sum(each.units for each in self._unseen.values() if each.policy == policy)
+
+    def _forget(self, now: float) -> None:
+        while self._unseen and next(iter(self._unseen.values())).until <= now:
             uid, _ = self._unseen.popitem(last=False)
             self._take(uid)
-        return len(self._waiting.get(queue, ()))
 
     def _put(self, uid: str, queue: Queue) -> None:
         if self._queue_of.get(uid) != queue:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from extender.fairness.rules import Rule
+
 
 class Foreign(Enum):
     """What happens at create to a GPU pod of another scheduler in a tenant's namespace."""
@@ -71,7 +73,9 @@ class Policy:
     """One pool: the nodes that `node_selector` picks (None: all), and the tenants that share it.
 
     `default` names the tenant of namespaces that are in none; without it they go last, free for all.
-    `scheduler_names` None: every scheduler profile of ours.
+    `scheduler_names` None: every scheduler profile of ours. `rules` are demands on pods at create. `watermark` is the
+    part of a card's memory that may be filled, and `watermark_max` up to what it may rise; None: as configured, and
+    it does not rise.
     """
 
     name: str
@@ -85,9 +89,10 @@ class Policy:
     never_fits: NeverFits = NeverFits.REFUSE
     foreign: Foreign = Foreign.COUNT
     reclaim_dry_run: bool = False
+    generation: int = 0
+    rules: tuple[Rule, ...] = ()
     watermark: float | None = None
     watermark_max: float | None = None
-    generation: int = 0
 
     def tenant(self, name: str) -> Tenant | None:
         return next((tenant for tenant in self.tenants if tenant.name == name), None)

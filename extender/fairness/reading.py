@@ -4,25 +4,19 @@ The API server has checked a policy by the CRD's own rules before; here everythi
 older CRD or none may be installed, and a share that is misread would be taken from somebody.
 """
 
-import math
 from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from extender import duration
+from extender.fairness import fields
+from extender.fairness.fields import PolicyError
 from extender.fairness.policy import Foreign, NeverFits, Place, Policy, Share, Tenant
-from extender.wire.policy import FairnessPolicy, Namespaces, PolicySpec, TenantSpec
+from extender.fairness.reading_rules import read_rules
+from extender.wire.policy import DynamicWatermark, FairnessPolicy, Namespaces, PolicySpec, TenantSpec
 
 HALF_LIFE = 86_400.0
 HOLD_AFTER = 600.0
 SLACK = 1e-9
 """How far the minimum shares may add up to more than all by rounding: three thirds are allowed."""
-
-_E = TypeVar("_E", bound=Enum)
-
-
-class PolicyError(ValueError):
-    """A policy that cannot be taken as meant: the field's path, its value, and what is allowed."""
 
 
 def read_policy(found: FairnessPolicy) -> Policy:
@@ -34,7 +28,7 @@ def read_policy(found: FairnessPolicy) -> Policy:
         For the first field that cannot be read or contradicts another.
     """
     spec = found.spec or PolicySpec()
-    half_life = _duration(spec.decay_half_life, "spec.decayHalfLife", HALF_LIFE, above_zero=True)
+    half_life = fields.length(spec.decay_half_life, "spec.decayHalfLife", HALF_LIFE, above_zero=True)
     tenants = tuple(
         _tenant(each, f"spec.tenants[{index}]", half_life) for index, each in enumerate(spec.tenants or ())
     )
@@ -45,22 +39,26 @@ def read_policy(found: FairnessPolicy) -> Policy:
             f"spec.default is {spec.default!r}, which is no tenant of the policy; name one of {names}."
         )
     pending = spec.autoscaling.max_pending if spec.autoscaling else None
-    max_pending = _count(pending, "spec.autoscaling.maxPending", 0)
+    max_pending = fields.count(pending, "spec.autoscaling.maxPending", 0)
+    watermark = None if spec.watermark is None else _percent(spec.watermark, "spec.watermark")
     return Policy(
         name=found.metadata.name,
         tenants=tenants,
         node_selector=spec.node_selector or None,
-        scheduler_names=_names(spec.scheduler_names, "spec.schedulerNames"),
+        scheduler_names=fields.names(spec.scheduler_names, "spec.schedulerNames"),
         default=spec.default,
-        decay_strength=_number(spec.decay_strength, "spec.decayStrength", 1.0, 10.0),
-        hold_after=_duration(spec.hold_after, "spec.holdAfter", HOLD_AFTER),
+        decay_strength=fields.number(spec.decay_strength, "spec.decayStrength", 1.0, 10.0),
+        hold_after=fields.length(spec.hold_after, "spec.holdAfter", HOLD_AFTER),
         max_pending=max_pending,
-        never_fits=_choice(
+        never_fits=fields.choice(
             spec.never_fits, "spec.neverFits", NeverFits.WAIT if max_pending else NeverFits.REFUSE
         ),
-        foreign=_choice(spec.foreign_scheduler, "spec.foreignScheduler", Foreign.COUNT),
+        foreign=fields.choice(spec.foreign_scheduler, "spec.foreignScheduler", Foreign.COUNT),
         reclaim_dry_run=bool(spec.reclaim and spec.reclaim.dry_run),
         generation=found.metadata.generation,
+        rules=read_rules(spec.rules or (), frozenset(tenant.name for tenant in tenants)),
+        watermark=watermark,
+        watermark_max=_watermark_max(spec.dynamic_watermark, watermark),
     )
 
 
@@ -179,18 +177,20 @@ def _tenant(found: TenantSpec, path: str, half_life: float) -> Tenant:
         least=least,
         most=most,
         preemptible=bool(found.preemptible),
-        namespaces=_names(namespaces.names if namespaces else None, f"{path}.namespaces.names")
+        namespaces=fields.names(namespaces.names if namespaces else None, f"{path}.namespaces.names")
         or frozenset(),
         selector=_selector(namespaces, f"{path}.namespaces"),
-        half_life=_duration(found.decay_half_life, f"{path}.decayHalfLife", half_life, above_zero=True),
-        queue_depth=_count(found.queue_depth, f"{path}.queueDepth", 1_000, least=1),
-        min_runtime=_duration(found.min_runtime, f"{path}.minRuntime", 0.0),
-        evictions_per_hour=None if evictions is None else _count(evictions, f"{path}.evictionsPerHour", 0),
-        priority_classes=_names(found.priority_classes, f"{path}.priorityClasses"),
+        half_life=fields.length(found.decay_half_life, f"{path}.decayHalfLife", half_life, above_zero=True),
+        queue_depth=fields.count(found.queue_depth, f"{path}.queueDepth", 1_000, least=1),
+        min_runtime=fields.length(found.min_runtime, f"{path}.minRuntime", 0.0),
+        evictions_per_hour=None
+        if evictions is None
+        else fields.count(evictions, f"{path}.evictionsPerHour", 0),
+        priority_classes=fields.names(found.priority_classes, f"{path}.priorityClasses"),
         wait_target=(
             None
             if wait_target is None
-            else _duration(wait_target, f"{path}.waitTarget", 0.0, above_zero=True)
+            else fields.length(wait_target, f"{path}.waitTarget", 0.0, above_zero=True)
         ),
         adopt=bool(found.adopt),
     )
@@ -219,8 +219,31 @@ def _share(percent: float | None, gpus: float | None, path: str, end: str) -> Sh
             f"{path} has both {end}Share ({percent:g}) and {end}GPUs ({gpus:g}); keep one of the two."
         )
     if percent is not None:
-        return Share(part=_number(percent, f"{path}.{end}Share", 0.0, 100.0) / 100)
-    return None if gpus is None else Share(gpus=_number(gpus, f"{path}.{end}GPUs", 0.0, 1e6))
+        return Share(part=fields.number(percent, f"{path}.{end}Share", 0.0, 100.0) / 100)
+    return None if gpus is None else Share(gpus=fields.number(gpus, f"{path}.{end}GPUs", 0.0, 1e6))
+
+
+def _percent(found: float, path: str) -> float:
+    """A part of the whole, above 0."""
+    if not 0 < found <= 100:
+        raise PolicyError(f"{path} is {found:g}; give a number above 0, at most 100.")
+    return found / 100
+
+
+def _watermark_max(found: DynamicWatermark | None, watermark: float | None) -> float | None:
+    if found is None:
+        return None
+    path = "spec.dynamicWatermark.max"
+    if found.max is None:
+        raise PolicyError(
+            f"{path} is missing; give the percent up to which the watermark may rise, such as 90."
+        )
+    most = _percent(found.max, path)
+    if watermark is not None and most < watermark:
+        raise PolicyError(
+            f"{path} is {found.max:g}, less than the watermark ({100 * watermark:g}); raise it or lower the watermark."
+        )
+    return most
 
 
 def _shown(share: Share) -> str:
@@ -237,52 +260,3 @@ def _selector(found: Namespaces | None, path: str) -> Mapping[str, str] | None:
             "to mean the one named as the tenant."
         )
     return labels
-
-
-def _names(found: list[str] | None, path: str) -> frozenset[str] | None:
-    if found is None:
-        return None
-    if not found or not all(found):
-        raise PolicyError(f"{path} is {found!r}; list at least one name and no empty one, or leave it out.")
-    return frozenset(found)
-
-
-def _number(found: float | None, path: str, default: float, most: float) -> float:
-    """`found` within 0 and `most`; `default` when it is not given."""
-    if found is None:
-        return default
-    if not 0 <= found <= most or math.isnan(found):
-        raise PolicyError(f"{path} is {found:g}; give a number from 0 to {most:g}.")
-    return float(found)
-
-
-def _count(found: int | None, path: str, default: int, *, least: int = 0) -> int:
-    if found is None:
-        return default
-    if not least <= found <= 2**31 - 1:
-        raise PolicyError(f"{path} is {found}; give a whole number from {least} to {2**31 - 1}.")
-    return found
-
-
-def _duration(found: str | None, path: str, default: float, *, above_zero: bool = False) -> float:
-    if found is None:
-        return default
-    try:
-        length = duration.seconds(found)
-    except ValueError as error:
-        raise PolicyError(f"{path}: {error}") from None
-    if length < 0 or (above_zero and not length):
-        raise PolicyError(
-            f"{path} is {found!r}; give a duration {'above' if above_zero else 'of at least'} 0, such as 24h or 10m."
-        )
-    return length
-
-
-def _choice(found: str | None, path: str, default: _E) -> _E:
-    if found is None:
-        return default
-    try:
-        return type(default)(found)
-    except ValueError:
-        allowed = ", ".join(str(each.value) for each in type(default))
-        raise PolicyError(f"{path} is {found!r}; it can be one of {allowed}.") from None

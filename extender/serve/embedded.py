@@ -109,8 +109,10 @@ async def embedded(
         clock=clock,
         wall=clock.wall,
     )
-    rules = admission(config, wait, wait.labels_of, never_fits=wait.never_fits)
-    reviews = WebhookDoor(rules, wait.depths, metrics, clock)
+    rules = admission(
+        config, wait, wait.labels_of, never_fits=wait.never_fits, room=wait.room, offers=wait.offers
+    )
+    reviews = WebhookDoor(rules, wait.depths, metrics, clock, clock.wall)
     cluster.admission = Admission(reviews.mutate, reviews.validate)
     for kind in file.nodes:
         for name in numbered(kind.name, kind.count):

@@ -62,6 +62,12 @@ class Metrics:
             "Pods to which the kubelet gave other cards than planned.",
             registry=self.registry,
         )
+        self._would_refuse = Counter(
+            "kvitej_dry_run_refusals",
+            "Requests that rules with dryRun would have refused, by tenant (none: empty) and reason.",
+            ["tenant", "reason"],
+            registry=self.registry,
+        )
         self.registry.register(_Book(snapshot, watch))
 
     def follow(self, shares: SharesDoor) -> None:
@@ -70,6 +76,9 @@ class Metrics:
 
     def refused(self, tenant: str, reason: str) -> None:
         self._refusals.labels(tenant, reason).inc()
+
+    def would_refuse(self, tenant: str, reason: str) -> None:
+        self._would_refuse.labels(tenant, reason).inc()
 
     def decided(self, verb: str, outcome: str, seconds: float) -> None:
         self._decisions[verb, outcome].inc()

@@ -5,8 +5,9 @@ import asyncio
 import msgspec
 import structlog
 
+from extender.fairness.fields import PolicyError
 from extender.fairness.policy import Policy
-from extender.fairness.reading import Policies, PolicyError, read_policy
+from extender.fairness.reading import Policies, read_policy
 from extender.kube.surroundings import Part, Surroundings
 from extender.serve.waiting import WaitDoor
 from extender.wire import policy as wire

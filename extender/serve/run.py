@@ -231,7 +231,13 @@ async def _serve_kubernetes(
             config,
         )
         rules = admission(
-            config, wait, wait.labels_of, _Live(lambda: wait.preemptible_classes), wait.never_fits
+            config,
+            wait,
+            wait.labels_of,
+            _Live(lambda: wait.preemptible_classes),
+            wait.never_fits,
+            wait.room,
+            wait.offers,
         )
         admitting = (
             reviewing(

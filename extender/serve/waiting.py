@@ -23,6 +23,7 @@ from extender.cluster.request import request_of
 from extender.decide.claims import Settings
 from extender.decide.counted import Counted
 from extender.decide.giving import Giver
+from extender.decide.headroom import room_of
 from extender.decide.instructions import (
     Carried,
     ClassesSeen,
@@ -40,9 +41,11 @@ from extender.decide.instructions import (
     Release,
     Tick,
 )
+from extender.decide.migprofile import offered
 from extender.decide.plan import Answer, Planner
 from extender.decide.preempt import Guard, Protection
 from extender.decide.protect import guard_for
+from extender.decide.rules import Room
 from extender.decide.status import Status, restore
 from extender.decide.waiter import preemptible_classes
 from extender.fairness.depth import Queue, QueueDepths
@@ -136,6 +139,25 @@ class WaitDoor:
         if self.planner is None or not self._book.snapshot().inventories:
             return False
         return self.planner.never_fits(policy.name, request_of(pod), constraints_of(pod))
+
+    def room(self, policy: Policy, pod: Pod) -> Room | None:
+        """What the policy's pool has left for one more pod such as this; None while too little is known."""
+        if self.planner is None:
+            return None
+        return room_of(self.planner, self._book.snapshot(), policy.name, request_of(pod), constraints_of(pod))
+
+    def offers(self, policy: Policy | None) -> frozenset[str] | None:
+        """The MIG instances that nodes of the policy's pool have or can cut, or all nodes; None while none is known."""
+        inventories = self._book.snapshot().inventories
+        if self.planner is None or not inventories:
+            return None
+        pools = self.planner.pools
+        pool = pools.of(policy.name) if policy is not None else None
+        return offered(
+            inventory
+            for name, inventory in inventories.items()
+            if pool is None or pools.of_node(name) is pool
+        )
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         return self._labels.get(namespace, {})

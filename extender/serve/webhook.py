@@ -11,7 +11,9 @@ from functools import partial
 import structlog
 
 from extender.config import Config
-from extender.decide.admit import Admission, Policies, Refusal, mutate, validate
+from extender.decide.admit import Admission, Moment, Policies, mutate, validate
+from extender.decide.refusal import Refusal
+from extender.decide.rules import Room
 from extender.fairness.depth import QueueDepths
 from extender.fairness.policy import Policy
 from extender.serve import book
@@ -30,6 +32,8 @@ def admission(
     namespace_labels: Callable[[str], Mapping[str, str]],
     preemptible_classes: Container[str] = frozenset(),
     never_fits: Callable[[Policy, Pod], bool] = lambda policy, pod: False,
+    room: Callable[[Policy, Pod], Room | None] = lambda policy, pod: None,
+    offers: Callable[[Policy | None], frozenset[str] | None] = lambda policy: None,
 ) -> Admission:
     """What the door goes by: what the configuration says, and what the watches show at each moment."""
     ours = config.admission
@@ -40,13 +44,15 @@ def admission(
         frozenset(ours.writers),
         preemptible_classes,
         never_fits,
+        room,
+        offers,
     )
 
 
 class WebhookDoor:
     """Should this pod be accepted at all, and what does it need to wait for its turn?
 
-    `depths` is fed from the watch by others; `clock` gives the seconds that it counts in.
+    `depths` is fed from the watch by others; `clock` gives the seconds that it counts in, `wall` those since 1970.
     """
 
     def __init__(
@@ -55,11 +61,13 @@ class WebhookDoor:
         depths: QueueDepths,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._admission = admission
         self._depths = depths
         self._metrics = metrics
         self._clock = clock
+        self._wall = wall
 
     def mutate(self, body: bytes) -> bytes:
         """Answer a mutating review."""
@@ -77,12 +85,19 @@ class WebhookDoor:
 
     def _validate(self, review: Review) -> bytes | Refusal:
         now = self._clock()
-        found = validate(review, self._admission, partial(self._depths.depth, now=now))
+        moment = Moment(
+            self._wall(), partial(self._depths.depth, now=now), partial(self._depths.coming, now=now)
+        )
+        found = validate(review, self._admission, moment)
         if isinstance(found, Refusal):
             return found
         if found.queue is not None and review.pod is not None and not review.dry_run:
-            self._depths.allowed(review.pod.metadata.uid, found.queue, now)
-        return allowed(review.uid)
+            self._depths.allowed(review.pod.metadata.uid, found.queue, now, found.units)
+        for refusal in found.trial:
+            self._tell("admit: would be refused", review, refusal)
+            if not review.dry_run:
+                self._metrics.would_refuse(refusal.tenant or "", refusal.why.label)
+        return allowed(review.uid, (), found.warnings)
 
     def _answer(self, verb: str, body: bytes, decide: Decide) -> bytes:
         started = time.perf_counter()
@@ -107,6 +122,9 @@ class WebhookDoor:
         why = refusal.why
         if not review.dry_run:
             self._metrics.refused(refusal.tenant or "", why.label)
-        pod = review.pod.metadata.name if review.pod else ""
-        log.info("admit: refused", pod=f"{review.namespace}/{pod}", why=why.label, reason=refusal.message)
+        self._tell("admit: refused", review, refusal)
         return denied(review.uid, why.code, why.reason, f"kvitej: {refusal.message}")
+
+    def _tell(self, what: str, review: Review, refusal: Refusal) -> None:
+        pod = review.pod.metadata.name if review.pod else ""
+        log.info(what, pod=f"{review.namespace}/{pod}", why=refusal.why.label, reason=refusal.message)

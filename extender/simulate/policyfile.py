@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from extender.fairness.fields import PolicyError
 from extender.fairness.policy import Policy
-from extender.fairness.reading import Policies, PolicyError, read_policy
+from extender.fairness.reading import Policies, read_policy
 from extender.wire.policy import FairnessPolicy, PolicyMeta, PolicySpec
 from extender.yamlfile import FileError
 

@@ -56,6 +56,11 @@ class Remove(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="remove"
 Patch = Sequence[Add | Remove]
 
 
+def escaped(key: str) -> str:
+    """A key as part of a path (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
 _NULL = msgspec.Raw(b"null")
 
 

@@ -22,7 +22,23 @@ MIN_BANDWIDTH = "kvitej.io/min-bandwidth"
 CHECKPOINT_INTERVAL = "kvitej.io/checkpoint-interval"
 LAST_CHECKPOINT = "kvitej.io/last-checkpoint"
 
-_BY_PEOPLE = frozenset((GPU_MEMORY, TOPOLOGY, MIN_BANDWIDTH, CHECKPOINT_INTERVAL, LAST_CHECKPOINT))
+WORKLOAD, WORKLOAD_TYPE = "kvitej.io/workload", "kvitej.io/workload-type"
+"""The label or annotation of a pod that names its class, such as inference: two names for one thing."""
+
+MIG_PROFILE = "nvidia.com/mig-profile"
+"""The annotation of a pod whose `nvidia.com/gpu` are to be MIG instances of that profile."""
+
+_BY_PEOPLE = frozenset(
+    (
+        GPU_MEMORY,
+        TOPOLOGY,
+        MIN_BANDWIDTH,
+        CHECKPOINT_INTERVAL,
+        LAST_CHECKPOINT,
+        WORKLOAD,
+        WORKLOAD_TYPE,
+    )
+)
 
 
 def only_ours(annotation: str) -> bool:

@@ -59,6 +59,41 @@ class Reclaim(Slim):
     dry_run: bool | None = None
 
 
+class Closed(Slim):
+    """Times are texts such as 09:00, days such as Mon or Mon-Fri."""
+
+    days: list[str] | None = None
+    from_: str | None = msgspec.field(name="from", default=None)
+    to: str | None = None
+    time_zone: str | None = None
+
+
+class MinMemory(Slim):
+    host: str | None = None
+    gpu: str | None = None
+
+
+class RuleSpec(Slim):
+    """What is demanded of pods at create: one of the last six."""
+
+    name: str = ""
+    message: str | None = None
+    dry_run: bool | None = None
+    tenants: list[str] | None = None
+    namespaces: list[str] | None = None
+    workloads: list[str] | None = None
+    closed: Closed | None = None
+    min_memory: MinMemory | None = None
+    form: dict[str, str] | None = None
+    max_gpus: float | None = msgspec.field(name="maxGPUs", default=None)
+    models: list[str] | None = None
+    headroom: str | None = None
+
+
+class DynamicWatermark(Slim):
+    max: float | None = None
+
+
 class PolicySpec(Slim):
     tenants: list[TenantSpec] | None = None
     decay_half_life: str | None = None
@@ -71,6 +106,9 @@ class PolicySpec(Slim):
     never_fits: str | None = None
     foreign_scheduler: str | None = None
     reclaim: Reclaim | None = None
+    rules: list[RuleSpec] | None = None
+    watermark: float | None = None
+    dynamic_watermark: DynamicWatermark | None = None
 
 
 class PolicyCondition(Slim, omit_defaults=True):

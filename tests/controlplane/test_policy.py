@@ -18,7 +18,7 @@ from extender.wire.policy import API_VERSION, KIND, PATH, FairnessPolicy
 from tests.controlplane.api import Api, ApiError, Object
 from tests.decide.planning import WALL, Job, World
 from tests.fairness.bad import BAD
-from tests.fairness.builders import THREE_TENANTS, policy
+from tests.fairness.builders import THREE_TENANTS, policy, readme
 
 pytestmark = pytest.mark.controlplane
 
@@ -35,6 +35,22 @@ autoscaling: {maxPending: 3}
 neverFits: refuse
 foreignScheduler: deny
 reclaim: {dryRun: true}
+watermark: 82.5
+dynamicWatermark: {max: 90}
+rules:
+- name: no-batch-by-day
+  message: batch work runs at night
+  dryRun: true
+  tenants: [ml, batch]
+  namespaces: [ml-1]
+  workloads: [training]
+  closed: {days: [Mon-Fri, Sun], from: "09:00", to: "18:00", timeZone: Europe/Berlin}
+- {name: nights, closed: {from: "22:00", to: "00:00", timeZone: Etc/GMT+5}}
+- {name: memory, workloads: [inference], minMemory: {host: 8Gi, gpu: 16e9}}
+- {name: forms, form: {batch: whole}}
+- {name: small, maxGPUs: 0.5}
+- {name: models, models: [NVIDIA-H100-80GB-HBM3, NVIDIA-A100-SXM4-80GB]}
+- {name: spare, headroom: 12.5%}
 tenants:
 - name: ml
   weight: 0.5
@@ -78,6 +94,11 @@ async def stored(server: Api, name: str) -> FairnessPolicy:
 async def test_the_policy_of_three_tenants_applies_as_it_stands(server: Api) -> None:
     await server.apply(manifest(THREE_TENANTS, "myfair-cluster"))
     assert read_policy(await stored(server, "myfair-cluster")) == policy(THREE_TENANTS)
+
+
+async def test_the_policy_and_the_rules_of_the_readme_are_taken(server: Api) -> None:
+    await server.apply(manifest(readme(), "readme"))
+    assert read_policy(await stored(server, "readme")) == policy(readme(), "readme")
 
 
 async def test_every_field_is_kept_and_read_as_it_was_written(server: Api) -> None:

@@ -132,6 +132,26 @@ async def test_a_gpu_pod_is_adopted_gated_and_kept_in_its_pool(api: Api, served:
     assert (await created(api, initial))["spec"]["schedulingGates"] == GATES
 
 
+async def test_gpus_become_instances_of_the_profile_that_the_pod_names(api: Api, served: Served) -> None:
+    profile = {"nvidia.com/mig-profile": "3g.40gb"}
+    warm = {"name": "warm", "image": "none", "resources": {"limits": {GPU: "2"}}}
+    made = gpu_pod("cut", annotations=profile, spec={"initContainers": [warm]})
+    stored = await created(api, made)
+    mig = "nvidia.com/mig-3g.40gb"
+    (main,), (init,) = stored["spec"]["containers"], stored["spec"]["initContainers"]
+    for container, count in ((main, "1"), (init, "2")):
+        for kind in ("limits", "requests"):
+            assert container["resources"][kind].get(mig) == count
+            assert GPU not in container["resources"][kind]
+    assert stored["metadata"]["annotations"] == profile
+    with pytest.raises(ApiError, match="is of no use to a pod that asks neither for"):
+        await created(api, gpu_pod("cpu", requests={"cpu": 1}, annotations=profile))
+    with pytest.raises(
+        ApiError, match=r"metadata.annotations\[nvidia.com/mig-profile\]: '3g' is no MIG profile"
+    ):
+        await created(api, gpu_pod("bad", annotations={"nvidia.com/mig-profile": "3g"}))
+
+
 async def test_a_pod_that_names_its_node_is_not_gated(api: Api, served: Served) -> None:
     await api.apply(node("n0"))
     stored = (await created(api, gpu_pod("placed", spec={"nodeName": "n0"})))["spec"]

@@ -1,81 +1,31 @@
 """Admit, rule by rule: what a pod gets, what is refused and with which words, what stays kvitej's."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decide.admit import Accepted, Admission, Mutation, Refusal, Why, mutate, validate
+from extender.decide.admit import Accepted, Mutation, mutate, validate
+from extender.decide.refusal import Refusal, Why
 from extender.fairness.depth import Queue
-from extender.fairness.policy import Foreign, Place, Policy, Tenant
+from extender.fairness.policy import Foreign
 from extender.wire.admission import Review
-from tests.builders import GPU, Json, container, raw_pod, read_pod
+from tests.builders import GPU, Json, container
+from tests.decide.admitting import (
+    GATED,
+    KVITEJ,
+    TOLERATION,
+    admission,
+    asking,
+    create,
+    mutated,
+    queued,
+    refusal,
+    update,
+)
 from tests.patches import patched
-
-KVITEJ = "system:serviceaccount:kvitej:kvitej"
-GATED = [{"name": "kvitej.io/turn"}]
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
-class Team:
-    """One policy; its tenant `team` has the namespace of its name, every other namespace goes last."""
-
-    def __init__(self, **policy: Any) -> None:
-        tenant = Tenant("team", 1, **policy.pop("tenant", {}))
-        self.policy = Policy("pool", (tenant,), **policy)
-
-    def place(self, namespace: str, namespace_labels: Mapping[str, str], scheduler_name: str) -> Place | None:
-        if namespace_labels.get("outside"):
-            return None
-        return Place(self.policy, self.policy.tenant(namespace))
-
-
-def admission(*, classes: frozenset[str] = frozenset(), ours: str = "fair-quota", **policy: Any) -> Admission:
-    labels = {"outside": {"outside": "yes"}}
-    return Admission(
-        Team(**policy),
-        lambda name: labels.get(name, {}),
-        frozenset((ours, "fair-quota")),
-        frozenset((KVITEJ,)),
-        classes,
-    )
-
-
-def asking(name: str = "p", *, scheduler: str = "fair-quota", **parts: Any) -> Json:
-    raw = raw_pod(name, parts.pop("amounts", {GPU: "1"}), **parts)
-    raw["spec"].setdefault("schedulerName", scheduler)
-    return raw
-
-
-def create(raw: Json, **more: Any) -> Review:
-    namespace = raw["metadata"].get("namespace", "team")
-    return Review(
-        "r", "CREATE", namespace, more.pop("username", "ada"), more.pop("dry_run", False), read_pod(raw)
-    )
-
-
-def update(old: Json, new: Json, username: str = "ada") -> Review:
-    return Review("r", "UPDATE", "team", username, False, read_pod(new), read_pod(old))
-
-
-def mutated(raw: Json, rules: Admission) -> Json:
-    """The pod as it is stored; a second review of it changes nothing more."""
-    found = mutate(create(raw), rules)
-    assert isinstance(found, Mutation)
-    after: Json = patched(raw, found.patch)
-    again = mutate(create(after), rules)
-    assert again == Mutation()
-    return after
-
-
-def refusal(raw: Json, rules: Admission, waiting: int = 0) -> Refusal:
-    found = validate(create(raw), rules, lambda _: waiting)
-    assert isinstance(found, Refusal)
-    return found
 
 
 def test_a_gpu_pod_of_ours_is_gated_and_tolerates_the_taint_of_gpu_nodes() -> None:
@@ -143,7 +93,7 @@ def test_a_pod_that_no_policy_covers_waits_for_its_turn_all_the_same() -> None:
 def test_a_pod_of_no_tenant_waits_too_but_fills_no_queue() -> None:
     raw = asking(namespace="stranger")
     assert mutated(raw, admission())["spec"]["schedulingGates"] == GATED
-    assert validate(create(raw), admission(), lambda _: 10**9) == Accepted()
+    assert validate(create(raw), admission(), queued(10**9)) == Accepted()
 
 
 def required(*terms: Json) -> Json:
@@ -213,7 +163,7 @@ def test_a_priority_class_that_the_tenant_may_not_use_is_refused() -> None:
         "(priorityClasses in FairnessPolicy pool)"
     )
     for spec in ({"priorityClassName": "low"}, {}):
-        assert validate(create(asking(spec=spec)), rules, lambda _: 0) == Accepted(Queue("pool", "team"))
+        assert validate(create(asking(spec=spec)), rules, queued(0)) == Accepted(Queue("pool", "team"))
 
 
 def test_a_pod_of_a_preemptible_priority_class_is_labelled_so() -> None:
@@ -233,10 +183,10 @@ def test_a_full_queue_says_what_is_full_how_much_and_when_to_retry() -> None:
         "the queue of tenant team is full: 1,000 of 1,000 pods wait (queueDepth in FairnessPolicy pool); "
         "try again in 30 s"
     )
-    assert validate(create(asking()), rules, lambda _: 999) == Accepted(Queue("pool", "team"))
-    assert validate(create(asking(at="n0")), rules, lambda _: 1_000) == Accepted()
-    assert validate(create(asking(amounts={"cpu": "1"})), rules, lambda _: 1_000) == Accepted()
-    assert validate(create(asking(), dry_run=True), rules, lambda _: 1_000) == found
+    assert validate(create(asking()), rules, queued(999)) == Accepted(Queue("pool", "team"))
+    assert validate(create(asking(at="n0")), rules, queued(1_000)) == Accepted()
+    assert validate(create(asking(amounts={"cpu": "1"})), rules, queued(1_000)) == Accepted()
+    assert validate(create(asking(), dry_run=True), rules, queued(1_000)) == found
 
 
 @pytest.mark.parametrize(
@@ -323,28 +273,28 @@ def test_an_update_leaves_what_is_kvitejs_as_it_was_and_the_rest_as_asked(
     if not by_kvitej:
         wanted |= {key: value for key, value in was.items() if key in ours}
     assert after == wanted
-    unmutated = validate(update(old, new, username), admission(), lambda _: 0)
+    unmutated = validate(update(old, new, username), admission(), queued(0))
     assert isinstance(unmutated, Refusal) == (wanted != asked)
     stored = with_annotations(after, "n0" if bound else None)
-    assert validate(update(old, stored, username), admission(), lambda _: 0) == Accepted()
+    assert validate(update(old, stored, username), admission(), queued(0)) == Accepted()
 
 
 def test_only_kvitej_lifts_its_gate() -> None:
     gated = asking(spec={"schedulingGates": [{"name": "kueue"}, *GATED]})
     free = asking(spec={"schedulingGates": [{"name": "kueue"}]})
-    found = validate(update(gated, free), admission(), lambda _: 0)
+    found = validate(update(gated, free), admission(), queued(0))
     assert isinstance(found, Refusal)
     assert (found.why, found.why.code) == (Why.GATE, 403)
     assert "`kvitej release`" in found.message
     for old, new, username in ((gated, free, KVITEJ), (free, asking(), "ada"), (gated, gated, "ada")):
-        assert validate(update(old, new, username), admission(), lambda _: 0) == Accepted()
+        assert validate(update(old, new, username), admission(), queued(0)) == Accepted()
 
 
 def test_other_operations_and_other_kinds_pass_untouched() -> None:
     for operation in ("CREATE", "UPDATE", "DELETE", "CONNECT"):
         review = Review("r", operation, "team", "ada", False)
         assert mutate(review, admission()) == Mutation()
-        assert validate(review, admission(), lambda _: 10**9) == Accepted()
+        assert validate(review, admission(), queued(10**9)) == Accepted()
 
 
 def test_a_create_without_a_uid_is_not_allowed_since_it_could_not_be_counted() -> None:
@@ -352,7 +302,7 @@ def test_a_create_without_a_uid_is_not_allowed_since_it_could_not_be_counted() -
     assert review.pod is not None
     anonymous = msgspec.structs.replace(review.pod.metadata, uid="")
     pod = msgspec.structs.replace(review.pod, metadata=anonymous)
-    found = validate(msgspec.structs.replace(review, pod=pod), admission(), lambda _: 0)
+    found = validate(msgspec.structs.replace(review, pod=pod), admission(), queued(0))
     assert isinstance(found, Refusal)
     assert "metadata.uid" in found.message
     assert isinstance(mutate(msgspec.structs.replace(review, pod=pod), admission()), Mutation)

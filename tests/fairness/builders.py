@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,3 +32,12 @@ def object_of(spec: str | dict[str, Any], name: str = "myfair-cluster") -> Fairn
 
 def policy(spec: str | dict[str, Any] = THREE_TENANTS, name: str = "myfair-cluster") -> Policy:
     return read_policy(object_of(spec, name))
+
+
+def readme() -> dict[str, Any]:
+    """The policy's tenants and the rules that the README shows, as one spec."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block.partition("```")[0]) for block in text.split("```yaml\n")[1:]]
+    (spec,) = [block["spec"] for block in blocks if block.get("kind") == "FairnessPolicy"]
+    (rules,) = [block["rules"] for block in blocks if "rules" in block]
+    return {**spec, "rules": rules}

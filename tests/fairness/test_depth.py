@@ -79,3 +79,18 @@ class Depths(RuleBasedStateMachine):
 
 
 TestDepths = Depths.TestCase
+
+
+def test_what_is_let_pass_takes_its_units_until_the_watch_shows_it_or_it_is_late() -> None:
+    depths = QueueDepths()
+    for uid, queue, units in (("a", A, 2.0), ("b", A, 0.5), ("c", Queue("other", "x"), 4.0)):
+        depths.allowed(uid, queue, 0.0, units)
+    assert (depths.coming("pool", 0.0), depths.coming("other", 0.0), depths.coming("none", 0.0)) == (
+        2.5,
+        4.0,
+        0,
+    )
+    depths.seen("a", A)
+    depths.allowed("a", A, 1.0, 2.0)
+    assert depths.coming("pool", 1.0) == 0.5
+    assert (depths.coming("pool", 10.0), depths.coming("other", 10.0)) == (0, 0)

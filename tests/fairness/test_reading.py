@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from extender.fairness.fields import PolicyError
 from extender.fairness.policy import Foreign, NeverFits, Place, Share, Tenant
-from extender.fairness.reading import Policies, PolicyError
+from extender.fairness.reading import Policies, read_policy
+from extender.fairness.rules import Closed, Form, Forms, Headroom, MaxGpus, MinMemory, Models, Rule
+from extender.fairness.window import Window
 from tests.fairness.bad import BAD
-from tests.fairness.builders import policy
+from tests.fairness.builders import object_of, policy, readme
 
 HOUR = 3600.0
 
@@ -169,3 +176,97 @@ def test_many_claims_are_told_in_one_sentence() -> None:
         "Nodes n0, n1 and 3 more are in the pool of one and in the pool of two: "
         "the former has them, as the first by name."
     )
+
+
+def test_every_rule_has_its_meaning() -> None:
+    found = policy(
+        """
+        tenants: [{name: ml, weight: 1}]
+        watermark: 80
+        dynamicWatermark: {max: 92.5}
+        rules:
+        - name: by-day
+          message: at night only
+          dryRun: true
+          tenants: [ml]
+          namespaces: [ml, ml-1]
+          workloads: [batch]
+          closed: {days: [Fri-Mon, Wed], from: "09:00", to: "18:30", timeZone: Europe/Berlin}
+        - {name: sundays, closed: {days: [Sun], timeZone: UTC}}
+        - {name: memory, minMemory: {gpu: 16Gi}}
+        - {name: forms, form: {development: whole, batch: time-slice}}
+        - {name: small, maxGPUs: 2}
+        - {name: models, models: [b, a]}
+        - {name: spare, headroom: 12.5%}
+        """
+    )
+    forms = {
+        "inference": Form.MIG,
+        "training": Form.WHOLE,
+        "development": Form.WHOLE,
+        "batch": Form.TIME_SLICE,
+    }
+    days = frozenset((4, 5, 6, 0, 2))
+    assert found.rules == (
+        Rule(
+            "by-day",
+            Closed(Window(days, 9 * 3600, 18 * 3600 + 1800, ZoneInfo("Europe/Berlin"))),
+            "at night only",
+            True,
+            frozenset({"ml"}),
+            frozenset({"ml", "ml-1"}),
+            frozenset({"batch"}),
+        ),
+        Rule("sundays", Closed(Window(frozenset({6}), 0, 86_400, ZoneInfo("UTC")))),
+        Rule("memory", MinMemory(0, 16 << 30)),
+        Rule("forms", Forms(forms)),
+        Rule("small", MaxGpus(2)),
+        Rule("models", Models(("a", "b"))),
+        Rule("spare", Headroom(0.125)),
+    )
+    assert (found.watermark, found.watermark_max) == (0.8, 0.925)
+    assert (policy().rules, policy().watermark, policy().watermark_max) == ((), None, None)
+
+
+def test_the_policy_and_the_rules_of_the_readme_are_read() -> None:
+    found = policy(readme())
+    assert found.tenants == policy().tenants
+    assert len({type(rule.demand) for rule in found.rules}) == len(found.rules) == 6
+
+
+def test_a_time_zone_that_this_host_does_not_know_is_refused() -> None:
+    for name in ("Europe/Atlantis", "Europe", "x" * 64):
+        closed = {"name": "r", "closed": {"timeZone": name}}
+        with pytest.raises(PolicyError, match=r"^spec\.rules\[0\]\.closed\.timeZone is .*no time zone that"):
+            policy({"tenants": [{"name": "a", "weight": 1}], "rules": [closed]})
+
+
+WORDS = "name days from to timeZone host gpu training closed minMemory form maxGPUs models headroom tenants workloads"
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.text(max_size=8)
+        | st.floats()
+        | st.booleans()
+        | st.sampled_from(["Mon", "9:00", "20%"]),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS.split()), inner, max_size=5)
+        ),
+        max_leaves=12,
+    )
+)
+def test_a_rule_is_read_or_refused_with_its_path(found: object) -> None:
+    spec = {"tenants": [{"name": "a", "weight": 1}], "rules": [found]}
+    try:
+        shape = object_of(spec)
+    except msgspec.ValidationError:
+        return
+    said = "spec.rules."
+    try:
+        read_policy(shape)
+    except PolicyError as refused:
+        said = str(refused)
+    assert said.startswith("spec.rules")
+    assert said.endswith(".")

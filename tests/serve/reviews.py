@@ -10,6 +10,7 @@ from extender.cluster.state import ClusterState
 from extender.config import Config
 from extender.fairness.depth import Queue, QueueDepths
 from extender.fairness.policy import Foreign, Place, Policy, Tenant
+from extender.fairness.rules import Rule
 from extender.schedulerconfig import managed_resources
 from extender.serve.book import Book
 from extender.serve.metrics import Metrics
@@ -25,21 +26,25 @@ RECORDED = {
 
 
 class Training:
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, rules: tuple[Rule, ...]) -> None:
         tenant = Tenant("training", 1, queue_depth=depth, priority_classes=frozenset(("low",)))
-        self.policy = Policy("pool", (tenant,), node_selector={"pool": "a"}, foreign=Foreign.DENY)
+        self.policy = Policy(
+            "pool", (tenant,), node_selector={"pool": "a"}, foreign=Foreign.DENY, rules=rules
+        )
 
     def place(self, namespace: str, namespace_labels: Mapping[str, str], scheduler_name: str) -> Place | None:
         return Place(self.policy, self.policy.tenant(namespace))
 
 
 class Served:
-    def __init__(self, depth: int = 1_000, config: Config | None = None) -> None:
+    def __init__(
+        self, depth: int = 1_000, config: Config | None = None, rules: tuple[Rule, ...] = ()
+    ) -> None:
         book = Book(ClusterState(managed_resources()))
         self.metrics = Metrics(book.snapshot, lambda: ())
         self.depths = QueueDepths()
         self.door = WebhookDoor(
-            admission(config or Config(), Training(depth), lambda _: {}),
+            admission(config or Config(), Training(depth, rules), lambda _: {}),
             self.depths,
             self.metrics,
             lambda: 0.0,

@@ -21,7 +21,8 @@ from extender.serve.app import reviews
 from extender.serve.book import Refusal
 from extender.serve.run import Webhook, listening, reviewing
 from extender.serve.tls import Certificate, CertificateError
-from tests.builders import GPU, Json, raw_pod
+from tests.builders import GPU, Json, container, raw_pod
+from tests.fairness.builders import policy
 from tests.patches import patched
 from tests.serve.mutants import mutants
 from tests.serve.reviews import DATA, KVITEJ, RECORDED, Served, patch_of, response, review
@@ -99,12 +100,32 @@ def bodies() -> list[bytes]:
         raw = raw_pod("p", {GPU: "1"}, spec=spec, namespace="training")
         raw["metadata"]["annotations"] = annotations
         made.append(review(RECORDED["validate"], object=raw))
+    warm = {"initContainers": [container("warm", {GPU: 1})]}
+    sliced = raw_pod("p", {GPU: "1", "cpu": "1"}, spec=warm, namespace="training")
+    sliced["metadata"]["annotations"] = {"nvidia.com/mig-profile": "1g.10gb+me"}
+    sliced["metadata"]["labels"] = {"kvitej.io/workload": "inference"}
+    made.append(review(RECORDED["validate"], object=sliced))
     old = raw_pod("p", {GPU: "1"}, spec=gated, namespace="training")
     made.append(
         review(RECORDED["update"], oldObject=old, object=raw_pod("p", {GPU: "1"}, namespace="training"))
     )
     made.append(review(RECORDED["validate"], object=raw_pod("cpu", {"cpu": "1"}, namespace="training")))
     return made
+
+
+RULES = policy(
+    {
+        "tenants": [{"name": "training", "weight": 1}],
+        "rules": [
+            {"name": "models", "models": ["NVIDIA-H100-NVL"], "workloads": ["inference"]},
+            {"name": "hours", "closed": {"timeZone": "Europe/Berlin", "to": "12:00"}, "dryRun": True},
+            {"name": "memory", "minMemory": {"gpu": "16Gi", "host": "8Gi"}, "dryRun": True},
+            {"name": "form", "form": {}, "dryRun": True},
+            {"name": "few", "maxGPUs": 0, "dryRun": True},
+            {"name": "spare", "headroom": "20%"},
+        ],
+    }
+).rules
 
 
 def plain(body: bytes) -> Any:
@@ -160,7 +181,7 @@ def answered(door: Callable[[bytes], bytes], body: bytes) -> Json | None:
 
 
 def test_ten_thousand_malformed_reviews_are_never_wrongly_allowed() -> None:
-    served = Served(depth=0)
+    served = Served(depth=0, rules=RULES)
     allowed = refused = sure = 0
     for body in islice(mutants(bodies(), [b"{}", (DATA / "filter-args.json").read_bytes()], 5), MANY):
         found = answered(served.door.validate, body)
@@ -174,7 +195,7 @@ def test_ten_thousand_malformed_reviews_are_never_wrongly_allowed() -> None:
 
 
 def test_ten_thousand_malformed_reviews_never_get_a_patch_that_does_not_apply() -> None:
-    served = Served()
+    served = Served(rules=RULES)
     changed = 0
     for body in islice(mutants(bodies(), [b"{}"], 6), MANY):
         found = answered(served.door.mutate, body)

@@ -11,14 +11,18 @@ import yaml
 
 from extender.wire.policy import (
     Autoscaling,
+    Closed,
+    DynamicWatermark,
     FairnessPolicy,
     FairnessPolicyList,
     LabelSelector,
+    MinMemory,
     Namespaces,
     PolicyCondition,
     PolicySpec,
     PolicyStatus,
     Reclaim,
+    RuleSpec,
     TenantSpec,
     TenantStatus,
 )
@@ -36,6 +40,24 @@ def test_every_field_of_a_policy_is_read_under_its_name_on_the_wire() -> None:
         "neverFits": "wait",
         "foreignScheduler": "deny",
         "reclaim": {"dryRun": True},
+        "watermark": 80,
+        "dynamicWatermark": {"max": 90},
+        "rules": [
+            {
+                "name": "r",
+                "message": "no",
+                "dryRun": True,
+                "tenants": ["ml"],
+                "namespaces": ["ml-1"],
+                "workloads": ["inference"],
+                "closed": {"days": ["Mon-Fri"], "from": "09:00", "to": "18:00", "timeZone": "UTC"},
+            },
+            {"name": "m", "minMemory": {"host": "8Gi", "gpu": "16Gi"}},
+            {"name": "f", "form": {"inference": "mig"}},
+            {"name": "g", "maxGPUs": 0.5},
+            {"name": "p", "models": ["A100"]},
+            {"name": "h", "headroom": "20%"},
+        ],
         "tenants": [
             {
                 "name": "ml",
@@ -63,8 +85,10 @@ def test_every_field_of_a_policy_is_read_under_its_name_on_the_wire() -> None:
     }
     policy = msgspec.convert(body, FairnessPolicy)
     sent = msgspec.to_builtins(policy)["spec"]
-    nothing = dict.fromkeys(TenantSpec.__struct_encode_fields__)
-    assert sent == {**spec, "tenants": [{**nothing, **each} for each in spec["tenants"]]}
+    for key, struct in (("tenants", TenantSpec), ("rules", RuleSpec)):
+        nothing = dict.fromkeys(struct.__struct_encode_fields__)
+        spec[key] = [{**nothing, **each} for each in spec[key]]
+    assert sent == spec
     assert (policy.metadata.generation, policy.metadata.resource_version) == (3, "7")
 
 
@@ -102,11 +126,15 @@ def test_the_crd_has_the_fields_of_these_structs_and_no_others() -> None:
     crd = Path(__file__).parents[2] / "scheduler-config" / "crd-fairnesspolicies.yaml"
     root = yaml.safe_load(crd.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     spec, status = root["spec"]["properties"], root["status"]["properties"]
-    tenant = spec["tenants"]["items"]["properties"]
+    tenant, rule = (spec[key]["items"]["properties"] for key in ("tenants", "rules"))
     for properties, struct in (
         (spec, PolicySpec),
         (spec["autoscaling"]["properties"], Autoscaling),
         (spec["reclaim"]["properties"], Reclaim),
+        (spec["dynamicWatermark"]["properties"], DynamicWatermark),
+        (rule, RuleSpec),
+        (rule["closed"]["properties"], Closed),
+        (rule["minMemory"]["properties"], MinMemory),
         (tenant, TenantSpec),
         (tenant["namespaces"]["properties"], Namespaces),
         (tenant["namespaces"]["properties"]["selector"]["properties"], LabelSelector),
