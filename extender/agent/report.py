@@ -239,8 +239,11 @@ def _memory_changed(old: Memory | None, new: Memory | None) -> bool:
 
 
 def _moved(old: int, new: int, step: int) -> bool:
-    """Up by one step, or down by two: what swings by less than that is written once, at its height."""
-    return new - old >= step or old - new >= 2 * step
+    """Up by one step, or down by two: what swings by less than that is written once, at its height.
+
+    That all is gone is always written: a card may be closed for what little was there.
+    """
+    return new - old >= step or old - new >= 2 * step or (10 * new <= step < 5 * old)
 
 
 def _owners_changed(old: GPUStatus, new: GPUStatus) -> bool:

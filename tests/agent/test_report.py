@@ -84,6 +84,16 @@ def test_a_use_that_swings_is_written_once() -> None:
     assert writes == 1
 
 
+def test_that_a_card_has_come_free_is_written_however_little_was_there() -> None:
+    little = STEP // 4
+    for left in ([], [Process(9, STEP // 20)]):
+        before = look(little, _set(memory=Memory(TOTAL, 0, 500), processes=[Process(9, little)]))
+        assert changed(before, look(0, _set(processes=left)))
+    assert changed(look(little), look(STEP // 20))
+    assert not changed(look(little), look(STEP // 8))
+    assert not changed(look(STEP // 6), look(0))
+
+
 def _set(**values: object) -> Callable[[Card], None]:
     def change(card: Card) -> None:
         for name, value in values.items():
