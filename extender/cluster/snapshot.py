@@ -35,7 +35,7 @@ class OfRequest(Protocol[T_co]):
     def __call__(self, request: Request, borrowed: bool | None = None) -> T_co: ...
 
 
-# Not frozen: one is made for each decision, and a frozen one takes longer to make.
+# Not frozen: one is made after each event, and a frozen one takes longer to make.
 @dataclass(slots=True)
 class Snapshot:
     """Rows of `table` are nodes; `index` names them; `columns` says more of them than the kernels read.
@@ -43,7 +43,6 @@ class Snapshot:
     `generation` counts events, `room` those that made room.
     """
 
-    table: Table
     columns: Columns
     index: NameIndex
     inventories: Mapping[str, Inventory]
@@ -67,3 +66,8 @@ class Snapshot:
     """The pods that are to come, as far as the book knows."""
     judge: OfRequest[Judgement | None]
     """Code and score of every row for the request; None as above."""
+
+    @property
+    def table(self) -> Table:
+        """The columns for the kernels; kinds of nodes may be learned while one decides."""
+        return self.columns.table

@@ -110,11 +110,16 @@ class ClusterState:
         self._unlisted: dict[str, set[str]] = {}
         self._generation = 0
         self._room = 0
+        self._seen: Snapshot | None = None
 
     def snapshot(self) -> Snapshot:
         """The book as of now, for one synchronous decision; not to be kept across an `apply`."""
+        if self._seen is None:
+            self._seen = self._look()
+        return self._seen
+
+    def _look(self) -> Snapshot:
         return Snapshot(
-            table=self._columns.table,
             columns=self._columns,
             index=self._index,
             inventories=self._inventories,
@@ -139,6 +144,7 @@ class ClusterState:
     def apply(self, event: Event) -> tuple[Notice, ...]:
         """Let it happen. What a person should hear about comes back as notices, mostly none."""
         self._generation += 1
+        self._seen = None
         match event:
             case PodSeen(pod, fault):
                 return self._pod_seen(pod, fault)
