@@ -238,11 +238,24 @@ def line(**options: Any) -> list[Case]:
     return [functools.partial(line.run, _say("line"), **options)]
 
 
+@main.command()
+@click.option(
+    "--kubernetes", default=KUBERNETES, show_default=True, metavar="V", help="Version to build and run."
+)
+@reported
+def agents(**options: Any) -> list[Case]:
+    """What the nodes' agents cost: each on its node, 5,000 of them in kvitej serve and at the API server."""
+    from bench.cases import agents
+
+    return [functools.partial(agents.run, _say("agents"), **options)]
+
+
 @main.command("all")
 @reported
 def every() -> list[Case]:
     """All cases as they are run by default."""
     from bench.cases import (
+        agents,
         fairness,
         kernels,
         latency,
@@ -272,6 +285,7 @@ def every() -> list[Case]:
         planner,
         fairness,
         line,
+        agents,
     )
     return [functools.partial(case.run, _say(case.CASE)) for case in cases]
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from extender.agent import podresources
 from extender.agent.devices import Devices, replicas_of
+from extender.agent.processes import PROC
 from extender.agent.report import changed
 from extender.agent.sampler import Sampler
 from extender.agent.summary import summary_of
@@ -102,33 +103,35 @@ class Loop:
         log.info("reported", gpus=len(status.gpus), health=status.summary and status.summary.health)
 
 
-def run(node: str, kubeconfig: Path | None, settings: Settings) -> None:
+def run(node: str, kubeconfig: Path | None, settings: Settings, *, proc: Path = PROC) -> None:
     """Be the agent of `node` until SIGINT or SIGTERM; `kubeconfig` None is the pod's service account.
+
+    `proc` is where the host's processes are seen.
 
     Raises
     ------
     KubeConfigError
         The cluster cannot be reached as configured.
     """
-    asyncio.run(_run(node, kubeconfig, settings))
+    asyncio.run(_run(node, kubeconfig, settings, proc))
 
 
-async def _run(node: str, kubeconfig: Path | None, settings: Settings) -> None:
+async def _run(node: str, kubeconfig: Path | None, settings: Settings, proc: Path) -> None:
     async with (
         await connect(kubeconfig) as client,
         podresources.Kubelet(Path(settings.kubelet_socket)) as kubelet,
     ):
         writer = NodeWriter(client, node, lasts=3 * settings.heartbeat)
         devices = Devices(kubelet, settings.kubelet_grace)
-        working = asyncio.create_task(_work(node, writer, devices, settings), name="agent")
+        working = asyncio.create_task(_work(node, writer, devices, settings, proc), name="agent")
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, working.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await working
 
 
-async def _work(node: str, writer: NodeWriter, devices: Devices, settings: Settings) -> None:
-    sampler = Sampler(node, await _before(writer))
+async def _work(node: str, writer: NodeWriter, devices: Devices, settings: Settings, proc: Path) -> None:
+    sampler = Sampler(node, await _before(writer), proc=proc)
 
     async def look() -> GPUNode:
         said = await devices.read()

@@ -20,6 +20,8 @@ from extender.wire.gpunode import PATH, GPUNodeSpec, GPUNodeStatus
 from extender.wire.objects import ObjectMeta, Slim
 
 NAMESPACE = "kvitej"
+PAUSE_SECONDS = 0.2
+"""How long what agents write may wait to be read together: an agent looks each 5 s."""
 
 
 class LeaseSpec(Slim):
@@ -78,9 +80,13 @@ class Agents:
             lambda lease: lease,
             lambda name, uid: name,
         )
-        self.reports = Reflector(client, reports, tell, self._unreadable, inactivity=inactivity)
+        self.reports = Reflector(
+            client, reports, tell, self._unreadable, inactivity=inactivity, pause=PAUSE_SECONDS
+        )
         # A Lease that can't be read is no beat, which is all that it can say.
-        self.leases = Reflector(client, leases, self._lease, lambda _: None, inactivity=inactivity)
+        self.leases = Reflector(
+            client, leases, self._lease, lambda _: None, inactivity=inactivity, pause=PAUSE_SECONDS
+        )
 
     async def run(self) -> None:
         """Follow both until cancelled; what `tell` raises ends it."""

@@ -5,6 +5,8 @@ profiles, links; it is written once per boot. `status` holds the rest. Memory is
 tell is left out (None here), never 0; what it should have told and did not stands in `unreadable`.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from extender.wire.objects import Slim
@@ -272,6 +274,7 @@ class GPUNode(Slim, omit_defaults=True):
     status: GPUNodeStatus | None = None
 
 
+_KINDS = 256
 _CELLS = {str(Link(kind)): Link(kind) for kind in LinkClass if kind is not LinkClass.NVLINK}
 
 
@@ -286,12 +289,22 @@ def matrix_of(spec: GPUNodeSpec) -> LinkMatrix | None:
     if spec.links is None:
         return None
     cards = {gpu.index: gpu for gpu in spec.gpus}
-    return LinkMatrix(
-        gpus=tuple(spec.links.gpus),
-        links=tuple(tuple(map(_link, row.split())) for row in spec.links.rows),
-        numa=tuple(cards[gpu].numa if gpu in cards else None for gpu in spec.links.gpus),
-        cpus=tuple(cards[gpu].cpus if gpu in cards else "" for gpu in spec.links.gpus),
+    numbers = tuple(spec.links.gpus)
+    return _matrix(
+        numbers,
+        tuple(spec.links.rows),
+        tuple(cards[gpu].numa if gpu in cards else None for gpu in numbers),
+        tuple(cards[gpu].cpus if gpu in cards else "" for gpu in numbers),
     )
+
+
+# Machines of one kind have the same links, and each report tells them again.
+@lru_cache(maxsize=_KINDS)
+def _matrix(
+    gpus: tuple[int, ...], rows: tuple[str, ...], numa: tuple[int | None, ...], cpus: tuple[str, ...]
+) -> LinkMatrix:
+    links = tuple(tuple(map(_link, row.split())) for row in rows)
+    return LinkMatrix(gpus=gpus, links=links, numa=numa, cpus=cpus)
 
 
 def _link(cell: str) -> Link:

@@ -220,6 +220,14 @@ class ControlPlane:
         self._ask_etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
         return revision
 
+    def etcd_metric(self, name: str) -> float:
+        """What etcd counts under `name`, which has no labels."""
+        with self._http.open(f"{self._etcd_url}/metrics", timeout=30) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        raise self.etcd.error(f"has no metric {name}")
+
     def tail(self, name: str, lines: int = 20) -> str:
         """The last lines of a program's log: `etcd`, `kube-apiserver` or a scheduler's name."""
         return self._processes[name].tail(lines)

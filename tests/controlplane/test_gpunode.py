@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from extender.agent.writer import JSON_PATCH, NodeWriter, Report
 from extender.cluster.reports import AgentEvent, Beat, ReportSeen
@@ -21,28 +20,19 @@ from extender.kube.client import Client, StatusError, connect
 from extender.wire.gpunode import API_VERSION, KIND, PATH, GPUNode, GPUNodeStatus, Held
 from tests.agent.builders import card, full_parts, spec, status
 from tests.agent.kubelet import FakeKubelet, messages
-from tests.controlplane.agent import Agent
-from tests.controlplane.api import Api, ApiError, Object, node, pod, wait_until
-from tests.controlplane.extender import grant
+from tests.controlplane.agent import LEASES, Agent, install, limited, token
+from tests.controlplane.api import Api, ApiError, Object, node, wait_until
 from tests.controlplane.processes import ControlPlane
 from tests.fakes.nvml import CannotBuild, build, write
 from tests.fakes.nvml.machines import h100_mig
 
 pytestmark = pytest.mark.controlplane
 
-FOLDER = Path(__file__).parents[2] / "scheduler-config"
-MANIFESTS = ("crd-gpunodes.yaml", "agent-rbac.yaml", "agent.yaml")
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kvitej/leases"
-ACCOUNT = "/api/v1/namespaces/kvitej/serviceaccounts/kvitej-agent"
-
 
 @pytest.fixture
 async def server(api: Api) -> AsyncIterator[Api]:
     """An API server with everything of the agent that is shipped, and two nodes."""
-    await grant(api)
-    for name in MANIFESTS:
-        for manifest in yaml.safe_load_all((FOLDER / name).read_text()):
-            await api.apply(manifest)
+    await install(api)
     for name in ("gpu-a", "gpu-b"):
         await api.apply(node(name))
     yield api
@@ -54,30 +44,12 @@ async def server(api: Api) -> AsyncIterator[Api]:
         await api.delete(f"/api/v1/nodes/{name}")
 
 
-async def token(api: Api, *, on: str | None) -> str:
-    """A token of the agent's service account, bound to a pod of it on the node `on`; None: bound to nothing."""
-    asked: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    if on is not None:
-        with contextlib.suppress(ApiError):
-            await api.delete_pod("kvitej", f"agent-{on}")
-        account = {"serviceAccountName": "kvitej-agent", "nodeName": on}
-        made = await api.apply(pod(f"agent-{on}", namespace="kvitej", requests={}, spec=account))
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{on}", "uid": made["metadata"]["uid"]}
-        asked["spec"] = {"boundObjectRef": bound}
-    answer: str = (await api.post(f"{ACCOUNT}/token", asked))["status"]["token"]
-    return answer
-
-
 @pytest.fixture
 async def agent(server: Api, control_plane: ControlPlane) -> AsyncIterator[Api]:
     """The API as the agent on node gpu-a sees it, once the shipped rights hold."""
     control_plane.add_user("agent-gpu-a", await token(server, on="gpu-a"))
     async with Api(control_plane, "agent-gpu-a") as own:
-
-        async def limited() -> bool:
-            return "as its own node" in await refusal(own.post(PATH, report("probe")))
-
-        await wait_until(limited, 30, "the admission policy holds")
+        await limited(own)
         yield own
 
 

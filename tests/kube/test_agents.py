@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -165,3 +166,22 @@ async def test_a_cluster_without_reports_is_followed_until_it_has_some(
         server.absent.clear()
         put_report(server, "a", used=1)
         await until(lambda: reports(told) == [ReportSeen("a", spec(), status(card(used=1)))])
+
+
+async def test_events_that_trickle_are_told_together_and_many_at_once_without_a_wait(
+    server: FakeApiServer, client: Client
+) -> None:
+    async with following(client, Times()) as told:
+        turns: list[int] = []
+        for number in range(40):
+            put_lease(server, f"node-{number}", 0)
+            before = len(told)
+            await asyncio.sleep(0.01)
+            turns.append(len(told) - before)
+        await until(lambda: len(told) == 40)
+        assert sum(turn > 0 for turn in turns) < 10
+        begun = time.monotonic()
+        for number in range(40, 6000):
+            put_lease(server, f"node-{number}", 0)
+        await until(lambda: len(told) == 6000)
+        assert time.monotonic() - begun < 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from extender.wire.topo import Link, LinkClass, LinkMatrix, parse
@@ -134,6 +134,27 @@ def h100_mig() -> str:
     )
 
 
+def h100_sevenths(pids: Sequence[int] = range(5000, 5056)) -> str:
+    """Eight H100, each cut into seven instances with a process on each."""
+    return machine(
+        "dgx_h100_8gpu_12nic",
+        "NVIDIA H100 80GB HBM3",
+        81559,
+        480,
+        switch=True,
+        geometry="H100-80GB",
+        every=_MODERN,
+        more={
+            gpu: (
+                *("mig on", f"memory {81559 * MIB} {480 * MIB} {7 * GIB}"),
+                *(f"instance {7 + at} 19 {at} {GIB} {mig_uuid(gpu, 7 + at)}" for at in range(7)),
+                *(f"process {pids[7 * gpu + at]} {GIB} compute {7 + at}" for at in range(7)),
+            )
+            for gpu in range(8)
+        },
+    )
+
+
 def a100_mixed() -> str:
     """Eight A100 40GB: six whole ones, one cut into a 3g and a 2g, one on which MIG is on and nothing is cut."""
     return machine(
@@ -193,6 +214,7 @@ def container() -> str:
 
 MACHINES: dict[str, Callable[[], str]] = {
     "h100-mig": h100_mig,
+    "h100-sevenths": h100_sevenths,
     "a100-mixed": a100_mixed,
     "v100-cube-mesh": v100_cube_mesh,
     "gb200-tray": gb200_tray,
