@@ -156,6 +156,15 @@ _http = click.option(
     callback=_address,
     help="Where `kvitej serve` listens for health and metrics.",
 )
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="What to print.",
+)
+_watch = click.option("--watch", is_flag=True, help="Print again every 2 seconds, until told to stop.")
 
 
 @main.command()
@@ -182,15 +191,8 @@ def explain(pod: str | None, manifest: IO[bytes] | None, node: str | None, http:
 
 @main.command()
 @click.argument("tenant", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
-@click.option("--watch", is_flag=True, help="Print again every 2 seconds, until told to stop.")
+@_output
+@_watch
 @_http
 def shares(tenant: str | None, output: str, watch: bool, http: tuple[str, int]) -> None:
     """Say who has what: all tenants of every pool, or TENANT.
@@ -199,10 +201,27 @@ def shares(tenant: str | None, output: str, watch: bool, http: tuple[str, int]) 
     its maximum or demand. Borrowed is what it has above its minimum, decayed what it has had of late. Score is 1
     while in use is within 20 % of entitled.
     """
-    from extender import sharetable
+    from extender import asking, printing, sharetable
 
     with contextlib.suppress(KeyboardInterrupt):
-        sharetable.show(http, tenant, output, watch)
+        printing.show(http, lambda: asking.shares(http, tenant), sharetable.tables, output, watch)
+
+
+@main.command()
+@click.argument("node", required=False)
+@_output
+@_watch
+@_http
+def devices(node: str | None, output: str, watch: bool, http: tuple[str, int]) -> None:
+    """Say what is known of the cards: of every node that has some, or of NODE in full.
+
+    Who has each card, and whether that is kvitej's plan or what the kubelet has given; memory that is used, by
+    others of it, and promised, beside the limit that both may reach together; health and links.
+    """
+    from extender import asking, cardtable, printing
+
+    with contextlib.suppress(KeyboardInterrupt):
+        printing.show(http, lambda: asking.devices(http, node), cardtable.tables(node), output, watch)
 
 
 @main.command()

@@ -27,6 +27,11 @@ def shares(http: tuple[str, int], tenant: str | None) -> str:
     return _ask(http, "/shares" if tenant is None else f"/shares/{quote(tenant, safe='')}", None)
 
 
+def devices(http: tuple[str, int], node: str | None) -> str:
+    """What is known of the cards, as JSON: of all nodes that have some, or of one. Raises AskingError."""
+    return _ask(http, "/devices" + (f"?{urlencode({'node': node})}" if node is not None else ""), None)
+
+
 def _json(manifest: bytes) -> bytes:
     try:
         return json.dumps(yaml.safe_load(manifest)).encode()

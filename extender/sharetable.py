@@ -1,25 +1,18 @@
-"""Shows what `/shares` answers: one table per pool for people, or JSON or YAML for programs."""
+"""Shows what `/shares` answers: one table per pool."""
 
-import json
-import time
 from collections.abc import Container
 
 import msgspec
-import yaml
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from extender import asking
+from extender.printing import PIPED_WIDTH
 from extender.wire.shares import PoolShares, Shares, TenantShares
 
 NOT_PREVENTED = (
     "Not prevented: a pod without GPUs, of higher priority, may preempt GPU pods without asking kvitej."
 )
-WATCH_SECONDS = 2.0
-PIPED_WIDTH = 200
-"""Columns when the output goes to a file or a pipe: enough for all of the table."""
 _COLUMNS = (
     ("tenant", "left"),
     *((name, "right") for name in ("min", "max", "weight", "entitled", "in use", "borrowed", "decayed")),
@@ -30,40 +23,9 @@ _LEFT_OUT = ("min", "max", "weight", "decayed", "drift")
 """In a narrow terminal: what the policy says itself, or what follows from the rest."""
 
 
-def show(http: tuple[str, int], tenant: str | None, output: str, watch: bool) -> None:
-    """Ask a running `kvitej serve` and print what it answers; with `watch` again and again. Raises AskingError."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
-    if output == "table" and watch and console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                live.update(table_of(_read(http, tenant)), refresh=True)
-                time.sleep(WATCH_SECONDS)
-    while True:
-        if output == "table":
-            console.print(table_of(_read(http, tenant)))
-        else:
-            print(document(asking.shares(http, tenant), output), end="", flush=True)
-        if not watch:
-            return
-        time.sleep(WATCH_SECONDS)
-
-
-def _read(http: tuple[str, int], tenant: str | None) -> Shares:
-    try:
-        return msgspec.json.decode(asking.shares(http, tenant), type=Shares)
-    except msgspec.DecodeError as error:
-        raise asking.AskingError(
-            f"What answers at {http[0]}:{http[1]} is no `kvitej serve`: {error}."
-        ) from None
-
-
-def document(answer: str, output: str) -> str:
-    """The answer as it is in JSON, or as a document of YAML."""
-    if output == "json":
-        return answer.rstrip("\n") + "\n"
-    return yaml.safe_dump(json.loads(answer), sort_keys=False, explicit_start=True)
+def tables(answer: str) -> RenderableType:
+    """The answer of `/shares` for people. Raises msgspec.DecodeError."""
+    return table_of(msgspec.json.decode(answer, type=Shares))
 
 
 def table_of(shares: Shares) -> RenderableType:

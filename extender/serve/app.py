@@ -14,12 +14,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from extender import __version__
 from extender.config import Config
+from extender.serve import inspecting, sharing
 from extender.serve.book import Book, Refusal
 from extender.serve.explaining import ExplainDoor
+from extender.serve.inspecting import DevicesDoor
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
-from extender.serve.sharing import Guard, SharesDoor, add_routes
+from extender.serve.sharing import SharesDoor
+from extender.serve.tokens import Guard
 from extender.serve.webhook import WebhookDoor
 from extender.wire.extender import binding_result, filter_error
 
@@ -46,13 +49,14 @@ def verbs(place: PlaceDoor, seat: SeatDoor, config: Config) -> web.Application:
 def reviews(
     door: WebhookDoor, config: Config, shares: tuple[SharesDoor, Guard] | None = None
 ) -> web.Application:
-    """POST /mutate and /validate; GET /shares and /line for whom the guard lets in."""
+    """POST /mutate and /validate; GET /shares, /line and /devices for whom the guard lets in."""
     app = web.Application(client_max_size=config.server.max_body)
     limit = _Limit(config.server.in_flight)
     app.router.add_post("/mutate", _verb(_at_once(door.mutate), limit, None))
     app.router.add_post("/validate", _verb(_at_once(door.validate), limit, None))
     if shares is not None:
-        add_routes(app, *shares)
+        sharing.add_routes(app, *shares)
+        inspecting.add_routes(app, DevicesDoor(shares[0].book), shares[1])
     return app
 
 
@@ -127,7 +131,7 @@ def _json(body: bytes) -> web.Response:
 
 
 def operations(book: Book, metrics: Metrics, shares: SharesDoor | None = None) -> web.Application:
-    """GET /healthz, /readyz, /metrics, /version and /explain; POST /explain for a pod's manifest.
+    """GET /healthz, /readyz, /metrics, /version, /devices and /explain; POST /explain for a pod's manifest.
 
     With a planner to read there are /shares and /line, too.
     """
@@ -164,6 +168,7 @@ def operations(book: Book, metrics: Metrics, shares: SharesDoor | None = None) -
     app.router.add_get("/version", version)
     app.router.add_route("GET", "/explain", explain)
     app.router.add_route("POST", "/explain", explain)
+    inspecting.add_routes(app, DevicesDoor(book))
     if shares is not None:
-        add_routes(app, shares)
+        sharing.add_routes(app, shares)
     return app

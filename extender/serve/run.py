@@ -24,9 +24,10 @@ from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
 from extender.serve.seating import SeatDoor
-from extender.serve.sharing import ByToken, Guard, SharesDoor
+from extender.serve.sharing import SharesDoor
 from extender.serve.statuses import StatusWriter, statuses_in
 from extender.serve.tls import Certificate
+from extender.serve.tokens import ByToken, Guard
 from extender.serve.waiting import WaitDoor
 from extender.serve.webhook import WebhookDoor, admission
 from extender.wire.extender import BindingArgs

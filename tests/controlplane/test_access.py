@@ -16,7 +16,8 @@ from extender.schedulerconfig import managed_resources
 from extender.serve.app import reviews
 from extender.serve.book import Book
 from extender.serve.run import listening
-from extender.serve.sharing import ByToken, SharesDoor
+from extender.serve.sharing import SharesDoor
+from extender.serve.tokens import ByToken
 from tests.controlplane.api import Api, wait_until
 from tests.controlplane.extender import grant
 from tests.controlplane.processes import ControlPlane

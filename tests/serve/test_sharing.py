@@ -28,7 +28,8 @@ from extender.serve.app import operations, reviews
 from extender.serve.book import Book
 from extender.serve.metrics import Metrics
 from extender.serve.run import listening
-from extender.serve.sharing import ByToken, SharesDoor
+from extender.serve.sharing import SharesDoor
+from extender.serve.tokens import ByToken
 from extender.wire.shares import Lines, Shares
 from tests.decide.planning import Job, World
 from tests.fairness.builders import THREE_TENANTS, policy
