@@ -11,9 +11,9 @@ from rich.text import Text
 from extender.wire.cards import Card, Devices, Holder, NodeCards
 
 LEGEND = (
-    "Memory in GiB. used is by all processes, others of it by those that nobody scheduled, promised what pods declare "
-    "and do not use yet; used + promised must not pass limit. planned: kvitej's forecast of the card; "
-    "given: the kubelet has said so."
+    "Memory in GiB: used by all processes, others of it by those that nobody scheduled, promised what pods declare and "
+    "do not use yet; no pod that shares a card or declares memory may bring used + promised past limit. "
+    "planned: kvitej's forecast of the card; given: the kubelet has said so."
 )
 _MEMORY = ("total", "used", "others", "promised", "limit")
 
@@ -41,7 +41,8 @@ def table_of(devices: Devices, full: bool = False) -> RenderableType:
 
 
 def _node(node: NodeCards) -> Iterator[RenderableType]:
-    yield Text(f"{node.node}: {', '.join(_head(node))}", "bold")
+    yield Text(f"{node.node}: {', '.join(_has(node))}", "bold")
+    yield Text(", ".join(_reported(node)), "italic")
     for problem in node.problems:
         yield Text(problem, "yellow")
     if node.cards:
@@ -55,23 +56,25 @@ def _node(node: NodeCards) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _head(node: NodeCards) -> Iterator[str]:
+def _has(node: NodeCards) -> Iterator[str]:
     models = Counter(card.model or "card of unknown model" for card in node.cards)
     yield from (f"{count} × {model}" for model, count in models.items())
     if node.replicas:
         yield f"{node.replicas} shares each"
-    yield from (
-        f"{offer.taken} of {offer.amount} {offer.resource.removeprefix('nvidia.com/')} taken"
-        for offer in node.offers
-    )
+    for offer in node.offers:
+        if offer.taken or "mig-" not in offer.resource:
+            yield f"{offer.taken} of {offer.amount} {offer.resource.removeprefix('nvidia.com/')} taken"
+
+
+def _reported(node: NodeCards) -> Iterator[str]:
     if node.agent == "none":
         yield "no agent"
     elif node.agent == "stale":
         yield f"agent silent for {node.age or 0:.0f} s"
     else:
         yield "agent reports" if node.age is None else f"agent reported {node.age:.0f} s ago"
-    yield f"filled to {100 * node.watermark:g} %"
-    yield "kubelet chooses the card" if node.choice == "kubelet" else "cards as planned"
+    yield f"watermark {100 * node.watermark:g} %"
+    yield "the kubelet chooses the card" if node.choice == "kubelet" else "cards are given as planned"
 
 
 def _cards(node: NodeCards) -> Table:
@@ -115,7 +118,7 @@ def _troubles(card: Card) -> Iterator[str]:
         yield f"takes no new work: {card.why}"
     if "occupied" in card.trouble:
         yield f"goes to nobody as a whole: processes that nobody scheduled use {gib(card.others)} GiB of it."
-    if "withheld" in card.trouble:
+    if "withheld" in card.trouble and not any(holder.source == "leaked" for holder in card.holders):
         yield "is not among the devices that the kubelet can give."
 
 
@@ -127,10 +130,10 @@ def _who(holder: Holder) -> str:
         said.append("1 share" if holder.shares == 1 else f"{holder.shares} shares")
     if holder.declared is None:
         said.append("declares what can't be read")
-    elif holder.declared:
+    elif holder.declared and holder.used is None:
         said.append(f"declares {gib(holder.declared)}")
     if holder.used is not None:
-        said.append(f"uses {gib(holder.used)}")
+        said.append(f"uses {gib(holder.used)}" + (f" of {gib(holder.declared)}" if holder.declared else ""))
     return f"{holder.namespace}/{holder.pod}: {', '.join(said)}"
 
 

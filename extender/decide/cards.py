@@ -247,9 +247,9 @@ def _problems(
         yield f"Its agent reports no card: kubectl get gpunode {name} -o yaml says why."
     elif report.truth.given is None:
         yield "Its agent does not know to whom the kubelet gave which device: who has what is as planned."
-    for pod, source, cards in _gone(report, seats):
+    for (namespace, pod), source, _ in _gone(report, seats):
         if source == "leaked":
             yield (
-                f"{cards} leaked: pod {'/'.join(pod)} is gone, and the kubelet still holds them for it; if that lasts, "
-                "restart the kubelet."
+                f"Pod {namespace}/{pod} is gone, and the kubelet still holds devices for it; if that lasts, restart "
+                "the kubelet."
             )

@@ -1,0 +1,199 @@
+"""What is known of the cards: who is on them and from where that is known, and numbers that the doors go by."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.events import NodeSeen, PodSeen, Reserved
+from extender.cluster.request import request_of
+from extender.cluster.state import ClusterState
+from extender.config import Cards, Config
+from extender.decide.bind import Granted, seat_pod
+from extender.decide.cards import cards_of, nodes_with_cards
+from extender.wire.cards import Card, Holder, NodeCards, Offer
+from tests.builders import GPU, SHARED, book, node, pod, record_of
+from tests.cards import clinic
+from tests.cluster.test_kinds import ONE, THREE, cut_on_demand
+from tests.reports import GIB, card, report
+
+
+def seen(state: ClusterState, name: str) -> NodeCards:
+    return cards_of(state.snapshot(), name)
+
+
+def memory(card: Card) -> list[float | None]:
+    """Used, others, promised and limit in GiB."""
+    return [
+        None if amount is None else amount / GIB
+        for amount in (card.used, card.others, card.promised, card.limit)
+    ]
+
+
+def test_nodes_are_listed_that_have_cards() -> None:
+    snapshot = clinic().snapshot()
+    assert nodes_with_cards(snapshot) == ["bare", "mig", "shared", "silent", "whole"]
+    assert cards_of(snapshot, "cpu").cards == []
+    with pytest.raises(KeyError):
+        cards_of(snapshot, "none")
+
+
+def test_without_an_agent_cards_are_as_labelled_and_holders_as_planned() -> None:
+    bare = seen(clinic(), "bare")
+    assert (bare.agent, bare.age, bare.choice) == ("none", None, "kubelet")
+    first, second = bare.cards
+    assert (first.index, first.uuid, first.model, first.healthy) == (0, None, "NVIDIA-H100-80GB-HBM3", None)
+    assert first.total == 80 * GIB
+    assert memory(first) == [None, None, 0, 68]
+    assert second.holders == [Holder("team", "seen", "planned", "bound", whole=True)]
+    assert [each.pod for each in bare.unplaced] == ["unseen"]
+    assert bare.offers == [Offer(GPU, 2, 2)]
+
+
+def test_a_shared_card_says_what_is_used_by_whom_and_what_is_promised() -> None:
+    shared = seen(clinic(), "shared")
+    assert (shared.agent, shared.age, shared.replicas, shared.problems) == ("fresh", 5.0, 4, [])
+    assert shared.watermark == 0.85
+    first, second = shared.cards
+    # Of one's 20 GiB 15 are not used; the 10 of two may come to any card, since the kubelet has not said to which.
+    assert memory(first) == [5, 0, 25, pytest.approx(0.85 * 79)]
+    assert first.holders == [
+        Holder("team", "one", "given", "bound", shares=1, declared=20 * GIB, used=5 * GIB),
+        Holder("team", "two", "planned", "bound", shares=1, declared=10 * GIB, used=0),
+    ]
+    assert memory(second) == [30, 30, 10, pytest.approx(0.85 * 79)]
+    assert (second.healthy, second.trouble, second.holders) == (True, ["occupied"], [])
+
+
+def test_whole_cards_health_links_and_what_leaked() -> None:
+    whole = seen(clinic(), "whole")
+    first, hidden, lost, held = whole.cards
+    assert [each.links for each in whole.cards] == ["SYS to NV18"] * 3 + ["SYS"]
+    assert whole.links is not None
+    assert whole.links[0] == ["X", "NV18", "NV18", "SYS"]
+    assert first.holders == [Holder("team", "train", "given", "bound", whole=True, used=60 * GIB)]
+    assert hidden.holders[0].used == 40 * GIB, "what cannot be seen is its who has the card alone"
+    assert hidden.others == 0
+    assert (lost.healthy, lost.why, lost.trouble) == (
+        False,
+        "Xid 79: the card has fallen off the bus.",
+        ["withheld"],
+    )
+    assert held.holders == [Holder("team", "ghost", "leaked", whole=True)]
+    assert held.trouble == ["occupied", "withheld"]
+    assert whole.problems == [
+        "Pod team/ghost is gone, and the kubelet still holds devices for it; if that lasts, restart the kubelet."
+    ]
+
+
+def test_what_a_pod_that_is_not_there_holds_is_a_stray_before_it_is_a_leak() -> None:
+    state = book(node("n0", {GPU: 1}))
+    state.apply(report(card(0), held={"early": ["GPU-0"]}))
+    assert seen(state, "n0").cards[0].holders == [Holder("team", "early", "stray", whole=True)]
+    state.apply(PodSeen(pod("early", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+    state.apply(report(card(0), held={"early": ["GPU-0"]}))
+    assert [each.source for each in seen(state, "n0").cards[0].holders] == ["given"]
+
+
+def test_instances_that_the_kubelet_has_given_are_on_their_card() -> None:
+    mig = seen(clinic(), "mig")
+    plain, cut = mig.cards
+    assert (plain.mig, plain.healthy, cut.mig) == (False, False, True)
+    assert memory(cut) == [9, 2, None, None], "the hardware keeps instances apart"
+    half = Holder("team", "half", "given", "bound", instance="3g.40gb", start=4, used=7 * GIB)
+    assert cut.holders == [half]
+    assert [each.pod for each in mig.unplaced] == ["other"]
+    assert mig.offers == [Offer(GPU, 1, 0), Offer("nvidia.com/mig-3g.40gb", 2, 2)]
+
+
+def test_instances_that_are_cut_on_demand_are_where_they_are_planned() -> None:
+    state = book(cut_on_demand("n0", 1))
+    for name, resource in (("big", THREE), ("small", ONE)):
+        state.apply(PodSeen(pod(name, {resource: 1}, at="n0")))
+    (card,) = seen(state, "n0").cards
+    places = {each.pod: (each.source, each.instance, each.start) for each in card.holders}
+    assert places.keys() == {"big", "small"}
+    assert all(source == "planned" and start is not None for source, _, start in places.values())
+    assert seen(state, "n0").unplaced == []
+
+
+def test_a_silent_agent_and_what_then() -> None:
+    for stale, then in (
+        ("labels", "what it said last against a card holds on"),
+        ("closed", "nothing is placed here until it does"),
+    ):
+        silent = seen(clinic(stale), "silent")
+        assert (silent.agent, silent.age) == ("stale", 100.0)
+        assert f"Its agent has not reported for 100 s: {then}." in silent.problems
+        assert any("who has what is as planned" in problem for problem in silent.problems)
+
+
+def test_what_closes_a_node_is_told() -> None:
+    state = book(node("n0", {GPU: "many"}), node("n1", {GPU: 1, "nvidia.com/odd": 1}))
+    state.apply(PodSeen(pod("torn", {GPU: "x"}, at="n1")))
+    state.apply(report(node="n1"))
+    (fault,) = seen(state, "n0").problems
+    assert fault.startswith("It is closed: the node's resources: ")
+    torn, odd, empty = seen(state, "n1").problems
+    assert torn.startswith("It is closed: pod team/torn: spec.containers[0].resources[nvidia.com/gpu]: ")
+    assert odd.startswith("kube-scheduler does not ask kvitej about nvidia.com/odd: ")
+    assert empty == "Its agent reports no card: kubectl get gpunode n1 -o yaml says why."
+
+
+def test_a_seat_that_is_promised_is_a_plan_with_its_phase() -> None:
+    state = book(node("n0", {GPU: 1}))
+    state.apply(Reserved(pod("p", {GPU: 1}), "n0", record_of(gpu=(0,))))
+    assert seen(state, "n0").cards[0].holders == [Holder("team", "p", "planned", "reserved", whole=True)]
+
+
+amounts = st.integers(0, 33)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    uses=st.tuples(amounts, amounts),
+    foreign=st.tuples(amounts, amounts),
+    hidden=st.tuples(amounts, amounts),
+    declared=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    told=st.tuples(st.booleans(), st.booleans()),
+    planned=st.booleans(),
+    asked=st.integers(1, 70),
+)
+def test_bind_goes_by_the_numbers_that_are_shown(
+    uses: tuple[int, int],
+    foreign: tuple[int, int],
+    hidden: tuple[int, int],
+    declared: tuple[int, int],
+    told: tuple[bool, bool],
+    planned: bool,
+    asked: int,
+) -> None:
+    """A share is granted where every card that can be given, or with a plugin that follows the plan one, has room."""
+    labels = {"kvitej.io/card-choice": "planned"} if planned else {}
+    state = book(config=Config(cards=Cards(watermark=80)))
+    state.apply(NodeSeen(node("n0", {SHARED: 8}, memory=100 * 1024, replicas=4, labels=labels)))
+    for at in range(2):
+        record = record_of(shared=(at,))
+        state.apply(PodSeen(pod(f"p{at}", {SHARED: 1}, memory=f"{declared[at]}Gi", at="n0", record=record)))
+    state.apply(
+        report(
+            *(
+                card(at, total=100, pods={f"uid-p{at}": uses[at]}, foreign=foreign[at], hidden=hidden[at])
+                for at in range(2)
+            ),
+            held={f"p{at}": [f"GPU-{at}::0"] for at in range(2) if told[at]},
+            resource=SHARED,
+        )
+    )
+    found = seen(state, "n0").cards
+    for at, each in enumerate(found):
+        assert (each.used, each.others) == (
+            (uses[at] + foreign[at] + hidden[at]) * GIB,
+            (foreign[at] + hidden[at]) * GIB,
+        )
+        assert each.limit == 80 * GIB
+    room = [(each.used or 0) + (each.promised or 0) + asked * GIB <= (each.limit or 0) for each in found]
+    asking = pod("new", {SHARED: 1}, memory=f"{asked}Gi")
+    verdict = seat_pod(state.snapshot(), "uid-new", request_of(asking), "n0")
+    assert isinstance(verdict, Granted) is (any(room) if planned else all(room))
