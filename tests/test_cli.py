@@ -33,6 +33,8 @@ def test_the_module_runs_as_a_program_and_names_every_command() -> None:
             "release",
             "topo",
             "explain",
+            "shares",
+            "devices",
             "agent",
         )
     )

@@ -32,8 +32,11 @@ RIGHTS = {
     "research": {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     "operators": {"apiGroups": ["kvitej.io"], "resources": ["fairnesspolicies"], "verbs": ["get"]},
     "training": {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    "hardware": {"apiGroups": ["kvitej.io"], "resources": ["gpunodes"], "verbs": ["get"]},
 }
-"""What the service account `reader` of each namespace may do: in its namespace, or an operator in the cluster."""
+"""What the service account `reader` of each namespace may do: in its namespace, or in the cluster."""
+
+CLUSTERWIDE = ("operators", "hardware")
 
 
 async def reader(api: Api, namespace: str) -> str:
@@ -41,7 +44,7 @@ async def reader(api: Api, namespace: str) -> str:
     await api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     meta = {"name": "reader", "namespace": namespace}
     await api.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
-    cluster = "Cluster" if namespace == "operators" else ""
+    cluster = "Cluster" if namespace in CLUSTERWIDE else ""
     named = {"name": f"reader-{namespace}", **({} if cluster else {"namespace": namespace})}
     rights = [RIGHTS[namespace]]
     await api.apply(
@@ -124,7 +127,7 @@ async def test_what_is_no_token_is_nobody(access: Access, api: Api) -> None:
         assert await access.user(wrong) is None
 
 
-async def test_shares_are_told_to_whom_the_api_server_lets_see_them(access: Access, api: Api) -> None:
+async def test_shares_and_devices_are_told_to_whom_the_api_server_lets_see_them(access: Access, api: Api) -> None:
     world = World([policy()], nodes=["n0"])
     door = SharesDoor(Book(ClusterState(managed_resources())), lambda: world.planner, Fairness(), lambda: 0.0)
     app = reviews(Served().door, Config(), (door, ByToken(access)))
@@ -137,9 +140,11 @@ async def test_shares_are_told_to_whom_the_api_server_lets_see_them(access: Acce
                 return answer.status
 
         async def told() -> bool:
-            return [await status("/shares", "operators"), await status("/shares/research", "research")] == [
-                200
-            ] * 2
+            return [
+                await status("/shares", "operators"),
+                await status("/shares/research", "research"),
+                await status("/devices", "hardware"),
+            ] == [200] * 3
 
         await wait_until(told, 20, "the roles hold")
         assert await status("/line", "operators") == 200
@@ -147,3 +152,7 @@ async def test_shares_are_told_to_whom_the_api_server_lets_see_them(access: Acce
         assert await status("/shares", "research") == 403
         assert await status("/shares/training", "research") == 403
         assert await status("/shares/training", "training") == 403
+        assert await status("/devices", "operators") == 403
+        assert await status("/devices?node=n0", "research") == 403
+        assert await status("/devices?node=n0", "hardware") == 404
+        assert await status("/shares", "hardware") == 403

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from _core import OCCUPIED, STALE, UNHEALTHY, WATERMARK
+from extender.cardtable import table_of
 from extender.cluster.events import NodeSeen, PodSeen, Reserved
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.config import Cards, Config
-from extender.decide.bind import Granted, seat_pod
+from extender.decide.bind import Granted, Veto, seat_pod
 from extender.decide.cards import cards_of, nodes_with_cards
-from extender.wire.cards import Card, Holder, NodeCards, Offer
+from extender.decide.reasons import SENTENCES
+from extender.decide.watermarks import PAUSE, STEPS
+from extender.serve.metrics import Metrics
+from extender.wire.cards import Card, Devices, Holder, NodeCards, Offer
 from tests.builders import GPU, SHARED, book, node, pod, record_of
 from tests.cards import clinic
 from tests.cluster.test_kinds import ONE, THREE, cut_on_demand
@@ -197,3 +205,69 @@ def test_bind_goes_by_the_numbers_that_are_shown(
     asking = pod("new", {SHARED: 1}, memory=f"{asked}Gi")
     verdict = seat_pod(state.snapshot(), "uid-new", request_of(asking), "n0")
     assert isinstance(verdict, Granted) is (any(room) if planned else all(room))
+
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_readme_shows_what_is_printed_and_said_of_that_node() -> None:
+    readme = README.read_text(encoding="utf-8")
+    state = clinic()
+    snapshot = state.snapshot()
+    console = Console(width=200, highlight=False)
+    with console.capture() as capture:
+        console.print(table_of(Devices([cards_of(snapshot, "shared")])))
+    shown = capture.get().replace("shared:", "gpu-7:").partition("\n\n")[0]
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) in readme
+    for declared, granted in (("27Gi", True), ("30Gi", False)):
+        asking = pod("third", {SHARED: 1}, memory=declared)
+        verdict = seat_pod(snapshot, "uid-third", request_of(asking), "shared")
+        assert isinstance(verdict, Granted) is granted
+    assert isinstance(verdict, Veto)
+    words = " ".join(readme.split())
+    assert verdict.reason.replace("of shared:", "of gpu-7:") in words
+    first, second = (memory(each) for each in seen(state, "shared").cards)
+    assert "(5 + 25 + 30 = 60)" in words
+    assert (first[0], first[2], second[0], second[2]) == (5, 25, 30, 10)
+    assert "(30 + 10 + 30 = 70 > 67.1)" in words
+
+
+def test_the_readme_has_each_sentence_of_the_cards_and_the_settings_as_they_are() -> None:
+    readme = README.read_text(encoding="utf-8")
+    for code in (STALE, UNHEALTHY, OCCUPIED, WATERMARK):
+        assert f"| {SENTENCES[code]} |" in readme
+    cards = Cards()
+    assert (cards.watermark, cards.foreign, cards.stale_after, cards.stale) == (85, GIB, 90, "labels")
+    for name, default in (
+        ("watermark", "85"),
+        ("foreign", "1Gi"),
+        ("staleAfter", "90s"),
+        ("stale", "labels"),
+    ):
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| `cards: {{{name}}}`")]
+        assert f"| {default} |" in row
+    assert (STEPS, PAUSE) == (2, 10)
+    assert "two steps, 10 s apart" in readme
+
+
+def test_metrics_of_the_cards_are_in_the_readme_and_count_what_is_shown() -> None:
+    readme = README.read_text(encoding="utf-8")
+    state = clinic()
+    registry = Metrics(state.snapshot, lambda: ()).registry
+    for name, value in (
+        ("kvitej_reports", 4),
+        ("kvitej_reports_stale", 1),
+        ("kvitej_pods_leaking", 1),
+        ("kvitej_pods_moved_total", 0),
+    ):
+        assert f"`{name}`" in readme
+        assert registry.get_sample_value(name) == value
+    assert "`kvitej_cards_in_trouble`" in readme
+    rows = [each for name in nodes_with_cards(state.snapshot()) for each in seen(state, name).cards]
+    for why, count in (
+        ("unfit", sum(each.healthy is False for each in rows)),
+        ("occupied", sum("occupied" in each.trouble for each in rows)),
+        ("withheld", sum("withheld" in each.trouble for each in rows)),
+    ):
+        assert count
+        assert registry.get_sample_value("kvitej_cards_in_trouble", {"why": why}) == count
