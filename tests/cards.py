@@ -24,7 +24,7 @@ def clinic(stale: str = "labels") -> ClusterState:
         ("silent", {GPU: 1}, {}),
         ("whole", {GPU: 4}, {}),
     ):
-        state.apply(NodeSeen(node(name, amounts, memory=80 * 1024 if name != "cpu" else 0, **parts)))  # type: ignore[arg-type]
+        state.apply(NodeSeen(node(name, amounts, memory=80 * 1024 if name != "cpu" else 0, **parts)))
     for sitting in (
         pod("unseen", {GPU: 1}, at="bare"),
         pod("seen", {GPU: 1}, at="bare", record=record_of(gpu=(1,))),

@@ -127,7 +127,9 @@ async def test_what_is_no_token_is_nobody(access: Access, api: Api) -> None:
         assert await access.user(wrong) is None
 
 
-async def test_shares_and_devices_are_told_to_whom_the_api_server_lets_see_them(access: Access, api: Api) -> None:
+async def test_shares_and_devices_are_told_to_whom_the_api_server_lets_see_them(
+    access: Access, api: Api
+) -> None:
     world = World([policy()], nodes=["n0"])
     door = SharesDoor(Book(ClusterState(managed_resources())), lambda: world.planner, Fairness(), lambda: 0.0)
     app = reviews(Served().door, Config(), (door, ByToken(access)))
