@@ -1,6 +1,6 @@
 """What a report adds to a row beside the seats: memory that nobody is charged for, and cards that are in trouble."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from _core import IS_OCCUPIED, IS_UNFIT, IS_WITHHELD
 from extender.cluster.columns import Columns
@@ -34,20 +34,19 @@ def measure(
     withheld
         Cards that the kubelet cannot give although it offers them.
     """
-    holding = [seat for seat in seats if seat.request.devices]
+    anywhere, on = _by_card(seats)
     for number, card in enumerate(truth.cards[: inventory.cards]):
-        here = {seat.uid: seat for seat in holding if not seat.told or _is_on(seat, number)}
+        here = {**anywhere, **on.get(number, {})}
         owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
         if owner is None:
             owner = next((uid for uid, cards in departed.items() if card.uuid in cards), None)
         used = use(card, here, owner, departed)
-        charged = sum(
-            min(amount, _charged(columns, row, number, here[uid]))
+        more = (
+            max(0, amount - _charged(columns, row, number, here[uid]))
             for uid, amount in used.seated.items()
-            if uid in here and (here[uid].told or not columns.choice[row])
+            if uid in here
         )
-        of_seats = sum(amount for uid, amount in used.seated.items() if uid in here)
-        columns.extra[row, number] = used.others + of_seats - charged
+        columns.extra[row, number] = used.others + sum(more)
         columns.trouble[row, number] = (
             (IS_UNFIT if card.why else 0)
             | (IS_OCCUPIED if used.others > floor else 0)
@@ -55,17 +54,29 @@ def measure(
         )
 
 
+def _by_card(seats: Iterable[Seat]) -> tuple[dict[str, Seat], dict[int, dict[str, Seat]]]:
+    """By uid: seats that may be on any card, as theirs is not told, and those that are on each."""
+    anywhere: dict[str, Seat] = {}
+    on: dict[int, dict[str, Seat]] = {}
+    for seat in seats:
+        if seat.request.devices and not seat.told:
+            anywhere[seat.uid] = seat
+        elif seat.told and seat.cards is not None:
+            for card in (*seat.cards.whole, *seat.cards.shared):
+                on.setdefault(card, {})[seat.uid] = seat
+    return anywhere, on
+
+
 def _has_alone(seat: Seat, card: int) -> bool:
     return seat.cards is not None and card in seat.cards.whole
 
 
-def _is_on(seat: Seat, card: int) -> bool:
-    return _has_alone(seat, card) or (seat.cards is not None and card in seat.cards.shared)
-
-
 def _charged(columns: Columns, row: int, card: int, seat: Seat) -> int:
-    """Bytes that the seat is charged for on the card: all there can be of one that it has alone."""
-    if seat.cards is None:
+    """Bytes that the seat is charged for on the card: all there can be of one that it has alone.
+
+    What is only planned is charged to no card where the kubelet chooses.
+    """
+    if seat.cards is None or not (seat.told or columns.choice[row] == 0):
         return 0
     if card in seat.cards.whole:
         return MOST_MEMORY

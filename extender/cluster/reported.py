@@ -19,6 +19,8 @@ class Report:
     when: str = ""
     age: float | None = None
     stale: bool = False
+    regiven: set[PodName] = field(default_factory=set)
+    """Pods of which the kubelet tells otherwise than in the report before."""
     departed: dict[str, frozenset[str]] = field(default_factory=dict)
     """By uid of those that have left the node since, the uuids of the cards that they had alone."""
     strays: dict[PodName, float | None] = field(default_factory=dict)
@@ -28,7 +30,8 @@ class Report:
 
     def renew(self, truth: Truth, when: str) -> bool:
         """The agent says this now, or it is read again. Whether rows are described otherwise by it."""
-        given = truth.given or {}
+        given, had = truth.given or {}, self.truth.given or {}
+        self.regiven = {pod for pod in given.keys() | had.keys() if given.get(pod) != had.get(pod)}
         leaked = {pod: given[pod] for pod in self.leaked if pod in given}
         changed = truth.kind != self.truth.kind or leaked != self.leaked
         self.truth, self.leaked = truth, leaked

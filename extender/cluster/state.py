@@ -545,9 +545,9 @@ class ClusterState:
         row = self._index.get(name)
         if row < 0:
             return
-        inventory, columns = self._inventories[name], self._columns
-        for seat in self._seats_by_node.get(name, {}).values():
-            if not seat.request.devices or (seat.cards, seat.told) == self._cards_of(seat):
+        inventory, columns, regiven = self._inventories[name], self._columns, self._reports[name].regiven
+        for seat in self._seats_by_node.get(name, {}).values() if regiven else ():
+            if (seat.namespace, seat.name) not in regiven or not seat.request.devices:
                 continue
             planned = seat.cards if not seat.told else None
             charge(columns, row, inventory, seat, self._ids, -1)

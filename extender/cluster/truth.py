@@ -254,6 +254,8 @@ def _links(spec: GPUNodeSpec, indices: list[int]) -> tuple[LinkMatrix | None, st
         return None, f"its report cannot be understood: {error}"
     if matrix is None or not indices or not set(indices) <= set(matrix.gpus):
         return None, ""
+    if matrix.gpus == tuple(indices) == tuple(range(len(indices))):
+        return matrix, ""
     at = [matrix.gpus.index(index) for index in indices]
     return (
         LinkMatrix(
