@@ -11,7 +11,8 @@ from rich.console import Console
 
 from _core import OCCUPIED, STALE, UNHEALTHY, WATERMARK
 from extender.cardtable import table_of
-from extender.cluster.events import NodeSeen, PodSeen, Reserved
+from extender.cluster.events import Elapsed, NodeSeen, PodGone, PodSeen, Reserved
+from extender.cluster.reports import Beat
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.config import Cards, Config
@@ -135,6 +136,19 @@ def test_a_silent_agent_and_what_then() -> None:
         assert (silent.agent, silent.age) == ("stale", 100.0)
         assert f"Its agent has not reported for 100 s: {then}." in silent.problems
         assert any("who has what is as planned" in problem for problem in silent.problems)
+
+
+def test_what_a_pod_used_counts_until_it_is_gone_and_the_agent_silent() -> None:
+    state = book(node("n0", {GPU: 1}, memory=80 * 1024), config=Config(cards=Cards(stale_after=90)))
+    state.apply(PodSeen(pod("p", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+    state.apply(report(card(0, pods={"uid-p": 30}, hidden=9), held={"p": ["GPU-0"]}))
+    state.apply(Beat("n0", 0.0))
+    state.apply(PodGone("uid-p"))
+    for now, left in ((50.0, [39, 39]), (100.0, [0, 0])):
+        state.apply(Elapsed(now))
+        (found,) = seen(state, "n0").cards
+        assert memory(found)[:2] == left
+        assert [each.source for each in found.holders] == ["stray"]
 
 
 def test_what_closes_a_node_is_told() -> None:
