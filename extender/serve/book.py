@@ -41,18 +41,20 @@ class Book:
         self.unfit = unfit
         self._follower: Callable[[Event], None] = lambda event: None
         self._hearer: Callable[[Notice], None] = lambda notice: None
+        self._shown: tuple[type[Notice], ...] = ()
 
     def follow(self, follower: Callable[[Event], None]) -> None:
         """Tell this one of every event, once it has happened."""
         self._follower = follower
 
-    def hear(self, hearer: Callable[[Notice], None]) -> None:
-        """Tell this one of every notice, too."""
-        self._hearer = hearer
+    def hear(self, hearer: Callable[[Notice], None], shows: tuple[type[Notice], ...] = ()) -> None:
+        """Tell this one of every notice, too; those that it shows people itself are not logged."""
+        self._hearer, self._shown = hearer, shows
 
     def apply(self, event: Event) -> None:
         for notice in self.state.apply(event):
-            log.warning(str(notice), notice=type(notice).__name__)
+            if not isinstance(notice, self._shown):
+                log.warning(str(notice), notice=type(notice).__name__)
             self._hearer(notice)
         self._follower(event)
 

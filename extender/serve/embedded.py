@@ -12,6 +12,7 @@ import aiohttp
 from rich.console import Console
 
 from extender import log
+from extender.cluster.events import Elapsed
 from extender.cluster.state import ClusterState
 from extender.config import Config
 from extender.decide.claims import Settings
@@ -21,7 +22,7 @@ from extender.serve.app import operations, verbs
 from extender.serve.book import Book, new_state
 from extender.serve.metrics import Metrics
 from extender.serve.placing import PlaceDoor
-from extender.serve.run import listening, stop_signal, tidy
+from extender.serve.run import listening, stop_signal
 from extender.serve.seating import SeatDoor
 from extender.serve.sharing import SharesDoor
 from extender.serve.waiting import WaitDoor
@@ -66,6 +67,7 @@ class Embedded:
     """Both listeners are open, the nodes are there, the policies are read, and the play can begin."""
 
     state: ClusterState
+    book: Book
     cluster: EmbeddedCluster
     scheduler: Scheduler
     wait: WaitDoor
@@ -74,10 +76,22 @@ class Embedded:
     http_at: str
 
     def player(self, file: ClusterFile, show: Callable[[Step], Awaitable[None]]) -> Player:
-        return Player(file, self.cluster, self.scheduler, self, self.state.snapshot, show, self.clock)
+        player = Player(
+            file,
+            self.cluster,
+            self.scheduler,
+            self,
+            self.book.apply,
+            self.state.snapshot,
+            show,
+            self.clock,
+        )
+        self.book.hear(player.hear, shows=player.SHOWN)
+        return player
 
     async def settle(self) -> None:
         """Plan for the moment that it is, until all that was decided is carried out."""
+        self.book.apply(Elapsed(self.clock()))
         self.wait.tick()
         await self.wait.settle()
 
@@ -123,7 +137,9 @@ async def embedded(
     shares = SharesDoor(book, lambda: wait.planner, wait.fairness, clock)
     metrics.follow(shares)
     app = verbs(
-        PlaceDoor(book, config, metrics, turn=wait.seat_for, elsewhere=wait.elsewhere, guard=wait.guard),
+        PlaceDoor(
+            book, config, metrics, turn=wait.seat_for, elsewhere=wait.elsewhere, guard=wait.guard, clock=clock
+        ),
         SeatDoor(book, cluster, config, metrics, turn=wait.seat_for),
         config,
     )
@@ -131,11 +147,8 @@ async def embedded(
         listening(operations(book, metrics, shares), *http) as http_at,
         listening(app, host, port) as verbs_at,
         aiohttp.ClientSession(verbs_at) as session,
-        asyncio.TaskGroup() as tasks,
     ):
-        tidying = tasks.create_task(tidy(book))
-        yield Embedded(state, cluster, Scheduler(session, cluster), wait, clock, verbs_at, http_at)
-        tidying.cancel()
+        yield Embedded(state, book, cluster, Scheduler(session, cluster), wait, clock, verbs_at, http_at)
 
 
 async def _serve(
@@ -173,7 +186,7 @@ async def _serve(
 
 async def _play(file: ClusterFile, running: Embedded, screen: Screen, seconds: float) -> str:
     """Play to the end, spread over some `seconds`; says what went otherwise than the file expects."""
-    # Of a pod, one to five steps are shown: that it waits, is released, bound, evicted, or ends.
+    # Of a pod, one to six steps are shown: that it waits, is released, bound, moved, evicted, or ends.
     pause = seconds / (2 * sum(kind.count for kind in file.pods) or 1)
     started, turns = time.monotonic(), count(1)
 

@@ -50,7 +50,7 @@ class PlaceDoor:
 
     `later` does what may wait until the answer is on its way: Filter's log line and its metrics. `turn` says where a
     pod may go by its turn, None for anywhere; `elsewhere` hears that the scheduler does not take it there, but would on
-    other rows; `guard` says what it must spare when it preempts.
+    other rows; `guard` says what it must spare when it preempts. `clock` is that of soft claims.
     """
 
     def __init__(
@@ -62,7 +62,9 @@ class PlaceDoor:
         turn: Callable[[Pod], Answer | None] = lambda pod: None,
         elsewhere: Callable[[Pod, NDArray[np.int32]], None] = lambda pod, rows: None,
         guard: Callable[[str, Protection], Guard] = lambda uid, base: base,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._elsewhere = elsewhere
         self._later = later
         self._guard = guard
@@ -174,7 +176,7 @@ class PlaceDoor:
         if expected is None:
             return None
         if self._config.claims.soft > 0:
-            until = time.monotonic() + self._config.claims.soft
+            until = self._clock() + self._config.claims.soft
             self._book.apply(Claimed(pod, request, expected.node, expected.cards, until))
         return expected
 

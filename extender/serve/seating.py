@@ -90,12 +90,14 @@ class SeatDoor:
         except RequestError as error:
             return "vetoed", str(error)
         answer = self._turn(pod)
+        snapshot = self._book.snapshot()
+        verdict = seat_pod(snapshot, args.uid, request, args.node)
+        # What stands against the node is why the pod has lost its turn, if it has; so it comes first.
+        if isinstance(verdict, Veto):
+            return "vetoed", verdict.reason
         if answer is not None and answer.node is None and request.devices:
             return "vetoed", answer.reason
-        snapshot = self._book.snapshot()
-        match seat_pod(snapshot, args.uid, request, args.node):
-            case Veto(reason):
-                return "vetoed", reason
+        match verdict:
             case AlreadyBound():
                 return "bound", ""
             case Granted(devices):

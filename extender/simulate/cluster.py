@@ -181,6 +181,10 @@ class EmbeddedCluster:
                     room[node][resource] = room[node].get(resource, 0) - amount
         return room
 
+    def pods_on(self, node: str) -> list[Json]:
+        """The pods that are bound to the node."""
+        return [pod for pod in self._pods.values() if pod["spec"].get("nodeName") == node]
+
     def _of(self, namespace: str, name: str, uid: str) -> tuple[Json | None, str]:
         """The pod that is meant, or why there is none."""
         pod = self._pods.get((namespace, name))

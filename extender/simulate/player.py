@@ -2,7 +2,8 @@
 
 At each moment the planner and the scheduler go on until neither has anything left to do. A pod that Bind refused is
 tried again after the scheduler's backoff, one that is evicted leaves after its grace and is created again, as by its
-controller. The play is over at the file's end, or when every pod has been bound or can't be.
+controller. Meanwhile the nodes' agents report (`incidents`). The play is over at the file's end, or when every pod has
+been bound or can't be.
 """
 
 import heapq
@@ -15,19 +16,23 @@ from itertools import count
 from typing import Protocol
 
 from extender import duration
-from extender.cluster.events import Outcome
+from extender.cluster.events import Event, Outcome
+from extender.cluster.notices import AgentSilent, Moved, Notice
+from extender.cluster.request import request_of
 from extender.cluster.snapshot import Snapshot
 from extender.decide.waits import Reason, Wait
 from extender.simulate.admission import RefusedError
 from extender.simulate.clock import Clock
 from extender.simulate.cluster import EmbeddedCluster, Json, is_gated, nomination
-from extender.simulate.clusterfile import ClusterFile, Intruder, PodKind, numbered
+from extender.simulate.clusterfile import ClusterFile, Intruder, PodKind, Process, numbered
+from extender.simulate.incidents import Incidents
 from extender.simulate.scheduler import NAME, Bound, Scheduler, Unschedulable, Vetoed, lacking
 from extender.simulate.story import (
     Step,
     What,
     asks_text,
     cards_text,
+    what_stands_against,
     why_chosen,
     why_in_line,
     why_unschedulable,
@@ -61,19 +66,22 @@ class Planning(Protocol):
 class _Entry:
     """A pod of the file, and its object while there is one.
 
-    `told`: it was shown as waiting, for this reason. `offered` is the node on which it was last tried as nominated,
-    `seated` the step that last bound it.
+    `told`: it was shown as waiting, for this reason; `vetoed`: not since Bind refused it. `offered` is the node on
+    which it was last tried as nominated, `seated` the step that last bound it.
     """
 
     kind: PodKind
     name: str
     intruder: Intruder | None
+    process: Process | None
     pod: Json | None = None
     since: float = 0.0
     told: Reason | None = None
     gated: bool = False
     nominated: str | None = None
     offered: str | None = None
+    tried: bool = False
+    vetoed: bool = False
     seated: Step | None = None
     evicted: bool = False
 
@@ -92,12 +100,16 @@ class Player:
     `bound` by tenant and `vetoed` are the answers of Bind, `evicted` who had to make room.
     """
 
+    SHOWN = (Moved, AgentSilent)
+    """Notices of the book that become steps."""
+
     def __init__(
         self,
         file: ClusterFile,
         cluster: EmbeddedCluster,
         scheduler: Scheduler,
         planning: Planning,
+        deliver: Callable[[Event], None],
         snapshot: Callable[[], Snapshot],
         show: Callable[[Step], Awaitable[None]],
         clock: Clock,
@@ -118,13 +130,15 @@ class Player:
         self._by_uid: dict[str, _Entry] = {}
         self._ready: deque[_Entry] = deque()
         self._leaving: deque[_Entry] = deque()
+        self._heard: deque[Moved | AgentSilent] = deque()
+        self._incidents = Incidents(file, cluster, deliver, self._at, show, clock)
         cluster.follow(self._changed)
         for kind in sorted(file.pods, key=lambda kind: kind.at):
-            intruder = kind.intruder
+            intruder, process = kind.intruder, kind.process
             for name in numbered(kind.name, kind.count):
-                entry = self._unbound[kind.tenant, name] = _Entry(kind, name, intruder)
+                entry = self._unbound[kind.tenant, name] = _Entry(kind, name, intruder, process)
                 self._at(kind.at, partial(self._arrive, entry))
-                intruder = None
+                intruder = process = None
 
     async def play(self) -> None:
         """To the file's end, or until every pod is bound, or nothing comes any more that could help.
@@ -140,9 +154,12 @@ class Player:
             at = self._events[0][0] if self._events else math.inf
             waits = self._unbound and (self._events or self._clock() < heard + PATIENCE)
             moment = min(at, self._clock() + STEP if waits else math.inf)
+            if min(moment, ends) < math.inf:
+                moment = min(moment, self._incidents.due)
             if moment > ends or moment == math.inf:
                 break
             self._clock.advance(moment)
+            self._incidents.look()
             if at <= moment:
                 heard = moment
                 await heapq.heappop(self._events)[2]()
@@ -150,6 +167,11 @@ class Player:
         if ends < math.inf:
             self._clock.advance(ends)
             await self._settle()
+
+    def hear(self, notice: Notice) -> None:
+        """What the book has noticed; of some, a step is shown."""
+        if isinstance(notice, self.SHOWN):
+            self._heard.append(notice)
 
     @property
     def waiting(self) -> list[tuple[str, str]]:
@@ -178,6 +200,8 @@ class Player:
             await self._planning.settle()
             if self._leaving:
                 await self._tell_eviction(self._leaving.popleft())
+            elif self._heard:
+                await self._tell_notice(self._heard.popleft())
             elif self._ready:
                 await self._try(self._ready.popleft())
             else:
@@ -209,7 +233,8 @@ class Player:
     async def _arrive(self, entry: _Entry) -> None:
         kind = entry.kind
         declared = {GPU_MEMORY: str(kind.gpu_memory)} if kind.gpu_memory else {}
-        entry.since, entry.told, entry.offered, entry.evicted = self._clock(), None, None, False
+        entry.since, entry.told, entry.offered = self._clock(), None, None
+        entry.tried = entry.vetoed = entry.evicted = False
         try:
             pod = self._cluster.create(kind.tenant, entry.name, kind.asks, declared, NAME)
         except RefusedError as error:
@@ -230,12 +255,17 @@ class Player:
             intruder, entry.intruder = entry.intruder, None
             if intruder is not None:
                 await self._intrude(intruder, node)
+            process, entry.process = entry.process, None
+            if process is not None:
+                await self._incidents.between(process, node)
 
         if entry.told is not None and entry.nominated not in (None, entry.offered):
-            how = "its gate is lifted" if entry.offered is None else "it is nominated for this node instead"
+            how = "its gate is lifted"
+            if entry.tried:
+                how = "it is nominated" if entry.offered is None else "it is nominated for this node instead"
             why = f"its turn after {duration.text(self._clock() - entry.since)}: {how}"
             await self._show(self._step(What.RELEASED, entry, entry.nominated or "", why))
-        entry.offered = entry.nominated
+        entry.offered, entry.tried = entry.nominated, True
         match await self._scheduler.schedule(entry.pod, before_bind):
             case Bound(node) as bound:
                 book = self._snapshot()
@@ -253,7 +283,7 @@ class Player:
                 step = self._step(What.WAITS, entry, "-", why_unschedulable(refused))
             case Vetoed(node, reason):
                 step = self._step(What.VETOED, entry, node, f"vetoed at Bind: {reason}")
-                entry.told = Reason.SCHEDULER
+                entry.told, entry.vetoed = Reason.SCHEDULER, True
                 self.vetoed.append(step)
                 self._at(self._clock() + BACKOFF, partial(self._again, entry, entry.pod))
         await self._show(step)
@@ -326,14 +356,44 @@ class Player:
         await self._arrive(entry)
 
     async def _tell_wait(self, entry: _Entry) -> None:
-        """Show that a gated pod waits, and again once a seat is being emptied for it."""
-        if entry.pod is None or not entry.gated:
+        """Show that a pod waits: gated, or vetoed with no room elsewhere; again once a seat is being emptied for it."""
+        if entry.pod is None or not (entry.gated or entry.vetoed):
             return
-        wait = self._planning.explain(entry.pod["metadata"]["uid"])
-        if entry.told is None or (wait.reason is Reason.VICTIMS and entry.told is not Reason.VICTIMS):
-            entry.told = wait.reason
-            again = "created again after its eviction: " if entry.seated and not wait.node else ""
-            await self._show(self._step(What.WAITS, entry, wait.node or "-", again + why_in_line(wait)))
+        uid = entry.pod["metadata"]["uid"]
+        wait = self._planning.explain(uid)
+        if not entry.gated and wait.reason is not Reason.ROOM:
+            return
+        anew = entry.told is None or entry.vetoed
+        if anew or (wait.reason is Reason.VICTIMS and entry.told is not Reason.VICTIMS):
+            entry.told, entry.vetoed = wait.reason, False
+            why = "created again after its eviction: " if entry.seated and not wait.node else ""
+            why += why_in_line(wait)
+            if wait.reason is Reason.ROOM:
+                book = self._snapshot()
+                why += f" {what_stands_against(book, request_of(book.waiting[uid].pod))}"
+            await self._show(self._step(What.WAITS, entry, wait.node or "-", why.rstrip()))
+
+    async def _tell_notice(self, notice: Moved | AgentSilent) -> None:
+        if isinstance(notice, AgentSilent):
+            await self._show(Step(self._clock(), What.SILENT, "", "", "", notice.node, "", str(notice)))
+            return
+        entry = self._by_uid.get(notice.uid)
+        why = (
+            f"planned on {notice.planned}, and the kubelet gave it {notice.given}: the book follows the node"
+        )
+        step = Step(
+            self._clock(),
+            What.MOVED,
+            notice.namespace,
+            notice.name,
+            entry.asks if entry is not None else "",
+            notice.node,
+            cards_text(self._snapshot().seats.get(notice.uid)),
+            why,
+        )
+        if entry is not None and entry.seated is not None:
+            entry.seated = replace(entry.seated, cards=step.cards)
+        await self._show(step)
 
     def _step(self, what: What, entry: _Entry, node: str, why: str, cards: str = "") -> Step:
         return Step(self._clock(), what, entry.kind.tenant, entry.name, entry.asks, node, cards, why)

@@ -15,7 +15,7 @@ from extender.simulate.player import Player
 from extender.simulate.story import Step, What, asks_text
 from extender.wire.shares import Shares
 
-PIPED_WIDTH = 400
+PIPED_WIDTH = 800
 """Columns when the output goes to a file or a pipe: enough for every step to stay on one line."""
 
 _STYLES = {
@@ -26,6 +26,12 @@ _STYLES = {
     What.REFUSED: "red",
     What.EVICTED: "bold yellow",
     What.PAST_US: "magenta",
+    What.MOVED: "cyan",
+    What.INTRUDES: "magenta",
+    What.ILL: "red",
+    What.WELL: "green",
+    What.SILENT: "yellow",
+    What.BACK: "green",
     What.ENDED: "dim",
 }
 _HEADS = ("time", "what", "tenant", "pod", "asks for", "node", "cards", "why")
@@ -57,6 +63,9 @@ class Screen:
                         "",
                     )
                 )
+            if kind.process is not None:
+                rows.append(("", "", "", kind.process.name, str(kind.process.takes), "", ""))
+        rows += [("", "", "", process.name, str(process.takes), "", "") for process in file.processes]
         rows += [
             ("", "", "", "", "", name, "0-3,5-7")
             for kind in file.nodes
@@ -82,10 +91,13 @@ class Screen:
         self._line(cells, _STYLES[step.what])
 
     def summary(self, player: Player, book: Snapshot, shares: Shares) -> None:
-        """The shares of all tenants, or without policies what each tenant has; then each veto."""
+        """The shares of all tenants, or without policies what each tenant has; the cards that are known; each veto."""
         self._console.print()
         self._console.print(table_of(shares) if shares.pools else self._holdings(player, book))
         self._console.print()
+        if book.reports:
+            self._console.print(_cards(book))
+            self._console.print()
         for step in player.vetoed:
             self.say(f"1 {step.why.replace(':', f': {step.tenant}/{step.pod}:', 1)}", "bold red")
 
@@ -120,6 +132,34 @@ class Screen:
         self._console.print(grid)
         if left < _LEAST:
             self._console.print(Padding(Text(why, style), (0, 0, 0, self._widths[0] + _GAP)))
+
+
+def _cards(book: Snapshot) -> Table:
+    """Per card that an agent reports: what is used in all, what its pods declare, and what may be used."""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    table.add_column("node")
+    table.add_column("GPU", justify="right")
+    table.add_column("health")
+    for head in ("used", "declared", "watermark", "of"):
+        table.add_column(head, justify="right")
+    for node in sorted(book.reports):
+        row = book.index.get(node)
+        for number, card in enumerate(book.reports[node].truth.cards):
+            whole = book.table.exclusive[row, number] > 0
+            table.add_row(
+                node,
+                str(card.index),
+                "ill" if card.why else "healthy",
+                _gib(card.used),
+                "all" if whole else _gib(int(book.table.memory_used[row, number])),
+                _gib(int(book.table.memory[row, number])),
+                _gib(card.total),
+            )
+    return table
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / 2**30:.1f} GiB"
 
 
 def _clock(seconds: float) -> str:

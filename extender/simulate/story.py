@@ -1,13 +1,16 @@
-"""What the play tells: one step per thing that happens to a pod, in true words from the answers and the book."""
+"""What the play tells: a step per thing that happens to a pod or a card, in true words from answers and book."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from _core import FITS, OCCUPIED, STALE, UNHEALTHY, WATERMARK
 from extender.cluster.inventory import Mode
-from extender.cluster.request import GPU, SHARED, VENDOR
+from extender.cluster.request import GPU, SHARED, VENDOR, Request
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
+from extender.decide.doubts import doubt
+from extender.decide.place import fits
 from extender.decide.waits import Wait
 from extender.sharetable import amount
 from extender.simulate.scheduler import Bound, Unschedulable
@@ -23,12 +26,18 @@ class What(Enum):
     REFUSED = "refused"
     EVICTED = "evicted"
     PAST_US = "past kvitej"
+    MOVED = "moved"
+    INTRUDES = "intrudes"
+    ILL = "ill"
+    WELL = "well"
+    SILENT = "silent"
+    BACK = "back"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`at` in seconds of the play's own clock."""
+    """`at` in seconds of the play's own clock. What happens to a card has no `tenant`, and a process for its `pod`."""
 
     at: float
     what: What
@@ -80,6 +89,21 @@ def why_in_line(wait: Wait) -> str:
     return " ".join(wait.sentences if len(wait.sentences) < 2 else (wait.sentences[0], wait.sentences[-1]))
 
 
+def what_stands_against(book: Snapshot, request: Request) -> str:
+    """Of a pod that has no room: why nodes refuse it for what their agents report; nothing where none does for that."""
+    ask = book.ask(request)
+    if ask is None:
+        return ""
+    said = []
+    for node in book.reports:
+        row = book.index.get(node)
+        code = fits(book.table, row, ask) if row >= 0 else FITS
+        if code in (STALE, UNHEALTHY, OCCUPIED, WATERMARK):
+            why = doubt(book, book.table, row, node, request, code).rstrip(".")
+            said.append(f"{node}: {why}." if code == STALE else f"{why[0].upper()}{why[1:]}.")
+    return " ".join(said)
+
+
 def why_unschedulable(refused: Unschedulable) -> str:
     """The reasons, each with the number of nodes that gave it."""
     reasons = [f"{count} {reason} (kvitej)" for reason, count in refused.extender.items()]
@@ -105,7 +129,7 @@ def _left(seat: Seat, book: Snapshot) -> Iterator[str]:
             yield f"{most - int(table.used[row, book.ids[name]])} of {most} {short}"
         if name == SHARED and seat.request.gpu_memory and seat.cards is not None:
             for card in sorted(set(seat.cards.shared)):
-                free = int(table.memory[row, card] - table.memory_used[row, card])
+                free = int(table.memory[row, card] - table.memory_used[row, card] - table.extra[row, card])
                 yield f"{free >> 30} GiB of card {card}"
 
 

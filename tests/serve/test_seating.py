@@ -9,8 +9,11 @@ import pytest
 from extender.cluster.assignment import Cards
 from extender.cluster.events import BindResult, Outcome, PodGone, PodSeen
 from extender.cluster.seats import Phase
+from extender.decide.plan import Answer
+from extender.serve.seating import SeatDoor
 from tests.builders import GPU, Json, binding_body, claimed, node, pod, raw_pod, read_pod, record_of
 from tests.cluster.clock import ClockLoop
+from tests.reports import card, report
 from tests.serve.doors import Doors
 
 LOST = BindResult(Outcome.UNKNOWN, "no answer")
@@ -73,6 +76,25 @@ def test_a_second_bind_for_the_same_node_is_answered_without_a_second_write(
     assert (seating.bind(waiting), seating.bind(waiting)) == ("", "")
     assert seating.server.writes == [("p", "n0")]
     assert "is bound to n0, so it can't go to n1" in seating.bind(waiting, "n1")
+
+
+def test_who_lost_its_turn_is_told_what_stands_against_the_node(seating: Seating, waiting: Json) -> None:
+    doors = seating.doors
+    doors.seat = SeatDoor(
+        doors.book,
+        doors.server,
+        doors.config,
+        doors.metrics,
+        turn=lambda pod: Answer(None, "number 1 in line"),
+    )
+    assert seating.bind(waiting) == "number 1 in line"
+    doors.state.apply(report(card(foreign=9), held={}))
+    assert seating.bind(waiting) == (
+        "a GPU that the kubelet could give the pod is used by processes that nobody scheduled: "
+        "GPU 0 (GPU-0) of n0: 9.0 GiB of its 80.0 GiB are in use"
+    )
+    assert seating.phase() is None
+    assert not doors.server.writes
 
 
 def test_a_veto_is_told_counted_and_nothing_is_written(seating: Seating, waiting: Json) -> None:

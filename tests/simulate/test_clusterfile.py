@@ -14,6 +14,9 @@ from extender.yamlfile import FileError
 
 Change = dict[str, Any]
 
+AGENT = {"memory": "80Gi"}
+PROCESS = {"name": "x", "node": "n", "card": 0, "takes": "1Gi", "at": "1m", "runs": "1m"}
+
 
 def small(node: Change = {}, pod: Change = {}, **top: Any) -> str:  # noqa: B006
     """A cluster of one node and one pod, with other keys where given; None leaves a key out."""
@@ -65,14 +68,31 @@ def test_policies_are_those_of_the_crd(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_neither_shipped_nor_a_file_is_answered_with_the_shipped_ones() -> None:
-    with pytest.raises(FileError, match=r"no cluster 'two-tenants'.*built-in names: three-tenants\."):
+    with pytest.raises(
+        FileError, match=r"no cluster 'two-tenants'.*built-in names: memory-pressure, three-tenants\."
+    ):
         clusterfile.find("two-tenants")
 
 
 def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text(small(pod={"at": "1m30s", "count": 2, "gpuMemory": "20Gi"}))
+    path.write_text(
+        small(
+            node={"agent": AGENT | {"sample": "10s"}},
+            pod={"at": "1m30s", "count": 2, "gpuMemory": "20Gi"},
+            processes=[PROCESS],
+        )
+    )
     file = clusterfile.find(str(path))
+    assert file.nodes[0].agent == clusterfile.Agent(memory="80Gi", sample=10.0)
+    [process] = file.processes
+    assert (process.node, process.at, process.card, process.takes, process.runs) == (
+        "n",
+        60.0,
+        0,
+        "1Gi",
+        60.0,
+    )
     pod = file.pods[0]
     assert (pod.at, pod.runs, pod.gpu_memory, pod.intruder) == (90.0, 60.0, "20Gi", None)
     assert clusterfile.numbered(pod.name, pod.count) == ("p-1", "p-2")
@@ -83,8 +103,15 @@ def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "nodes is missing; the cluster file has the keys nodes, tenants, pods, policies, ends, expect."),
-        ("[]", "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, policies, "),
+        (
+            "",
+            "nodes is missing; the cluster file has the keys nodes, tenants, pods, processes, failures, silences, "
+            "policies, ends, expect.",
+        ),
+        (
+            "[]",
+            "the cluster file is []; allowed is a mapping with the keys nodes, tenants, pods, processes, ",
+        ),
         (small(podz=[]), "podz is not a known key; the cluster file has the keys nodes, "),
         (small(nodes={"n": 1}), "nodes is {'n': 1}; allowed is a list."),
         (small(nodes=["n"]), "nodes[0] is 'n'; allowed is a mapping with the keys name, allocatable, "),
@@ -161,6 +188,63 @@ def test_a_file_reads_as_it_is_written(tmp_path: Path) -> None:
         (
             small(policies=[policy() | {"tenants": []}]),
             "policies[0].tenants is empty; name at least one tenant.",
+        ),
+        (
+            small(node={"agent": {}}),
+            "nodes[0].agent.memory is missing; nodes[0].agent has the keys memory, reserved",
+        ),
+        (
+            small(node={"agent": {"memory": "80 GB"}}),
+            "nodes[0].agent.memory is '80 GB'; allowed is an amount",
+        ),
+        (
+            small(node={"agent": {"memory": "80Gi", "sample": "1ms"}}),
+            "nodes[0].agent.sample is '1ms'; allowed is a duration such as 10s, 500ms or 1h30m, from 1s to 10m.",
+        ),
+        (
+            small(node={"agent": AGENT, "allocatable": {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 7}}),
+            "nodes[0].agent: agents are played for nodes that offer either nvidia.com/gpu or nvidia.com/gpu.shared, "
+            "and this one offers nvidia.com/gpu, nvidia.com/mig-1g.5gb.",
+        ),
+        (
+            small(nodes=[{"name": "n", "agent": AGENT, "allocatable": {}}]),
+            "nodes[0].agent: agents are played for nodes that offer either nvidia.com/gpu or nvidia.com/gpu.shared, "
+            "and this one offers neither.",
+        ),
+        (small(processes=[PROCESS]), "processes[0].node is 'n'; allowed is a node with an agent: none here."),
+        (
+            small(node={"agent": AGENT, "count": 2}, silences=[{"node": "n", "at": "1m", "lasts": "1m"}]),
+            "silences[0].node is 'n'; allowed is a node with an agent: n-1, n-2.",
+        ),
+        (
+            small(node={"agent": AGENT}, processes=[PROCESS | {"card": 2}]),
+            "processes[0].card is 2; node n has 2 cards, counted from 0.",
+        ),
+        (
+            small(node={"agent": AGENT}, processes=[PROCESS | {"takes": "81Gi"}]),
+            "processes[0].takes is '81Gi'; a card of node n has 80Gi.",
+        ),
+        (
+            small(
+                node={"agent": AGENT},
+                failures=[{"node": "n", "card": 5, "at": "1m", "lasts": "1m", "why": "Xid 79."}],
+            ),
+            "failures[0].card is 5; node n has 2 cards, counted from 0.",
+        ),
+        (
+            small(
+                node={"agent": AGENT},
+                failures=[{"node": "n", "card": 0, "at": "1m", "lasts": "1m", "why": ""}],
+            ),
+            "failures[0].why is ''; allowed is a sentence.",
+        ),
+        (
+            small(pod={"process": {"name": "x", "card": 0, "takes": "1Gi", "runs": "1m"}}),
+            "pods[0].process: no node has an agent that would see it.",
+        ),
+        (
+            small(pod={"process": {"name": "x", "card": 0, "takes": "1Gi"}}),
+            "pods[0].process.runs is missing; pods[0].process has the keys name, card, takes, runs.",
         ),
         (small(ends="-1s"), "ends is '-1s'; allowed is a duration"),
         ("nodes: []\nnodes: []", "line 2: the key 'nodes' is given twice."),
