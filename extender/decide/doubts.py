@@ -51,10 +51,11 @@ def _filled(
 ) -> str:
     worst = int(table.extra[row, number] + table.given_memory[row, number] + table.loose_memory[row])
     watermark = snapshot.watermarks.get(node, snapshot.watermark)
+    slack = f", less {_size(card.slack)} that may be in use unreported," if card.slack else ""
     return (
         f"{_size(card.used)} used, {_size(max(worst - card.used, 0))} declared by others and not used yet, "
         f"{_size(request.gpu_memory)} declared by the pod, and the watermark of {100 * watermark:g} % of "
-        f"{_size(card.total - card.reserved)} is {_size(int(table.memory[row, number]))}"
+        f"{_size(card.total - card.reserved)}{slack} is {_size(int(table.memory[row, number]))}"
     )
 
 

@@ -41,7 +41,8 @@ def test_the_shipped_story_plays_to_its_expectation() -> None:
     assert veto == (
         "1 vetoed at Bind: inference/embed: a GPU that the kubelet could give the pod would be filled beyond its "
         "watermark: GPU 1 (GPU-a100-1) of a100: 56.0 GiB used, 0.0 GiB declared by others and not used yet, 32.0 GiB "
-        "declared by the pod, and the watermark of 85 % of 79.4 GiB is 66.7 GiB"
+        "declared by the pod, and the watermark of 85 % of 79.4 GiB, less 0.8 GiB that may be in use unreported, is "
+        "66.7 GiB"
     )
     cards = [line.split() for line in lines if line.startswith(("a100 ", "h100 "))]
     assert cards[0] == ["a100", "0", "healthy", "32.0", "GiB", "32.0", "GiB", "66.7", "GiB", "80.0", "GiB"]
