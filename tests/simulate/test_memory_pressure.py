@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import numpy as np
 from msgspec.structs import replace
 
@@ -16,7 +18,7 @@ from extender.serve.embedded import embedded
 from extender.simulate.clusterfile import find
 from extender.simulate.player import PATIENCE, STEP
 from extender.simulate.story import Step, What
-from tests.builders import SHARED, pod
+from tests.builders import SHARED, filter_body, pod, raw_pod
 from tests.simulate.test_play import SERVE, of, playing
 
 CARDS = """
@@ -71,9 +73,37 @@ async def test_no_door_gives_the_card_while_a_process_has_it_and_all_flows_again
     # What needs little is bound meanwhile.
     [rerank] = of(steps, What.BOUND, "inference", "rerank")
     assert came.at < rerank.at < went.at
+    assert "8 GiB of card 1" in rerank.why, "what the process has is not left"
     # And within one report all goes on.
     flows = [*of(steps, What.BOUND, "inference", "embed"), *of(steps, What.BOUND, "research", "notebook")]
     assert [step.at for step in flows] == [went.at + 5, went.at + 5]
+
+
+async def test_filter_refuses_the_node_with_the_reason_while_the_process_is_there() -> None:
+    file = find("memory-pressure")
+    answers: dict[str, dict[str, Any]] = {}
+
+    async def show(step: Step) -> None:
+        if (step.what, step.pod) in ((What.WAITS, "notebook"), (What.WELL, "")):
+            for memory in ("32Gi", "2Gi"):
+                guest = raw_pod("guest", {SHARED: 1}, memory=memory)
+                guest["spec"]["schedulerName"] = "nobody-of-ours"
+                body = filter_body(guest, ["a100"])
+                async with session.post("/filter", data=body) as answer:
+                    answers[f"{step.what.value} {memory}"] = await answer.json()
+
+    async with (
+        embedded(file, Config(), "127.0.0.1", 0, ("127.0.0.1", 0)) as running,
+        aiohttp.ClientSession(running.verbs_at) as session,
+    ):
+        await running.player(file, show).play()
+    refused = answers["waits 32Gi"]
+    assert refused["NodeNames"] == []
+    assert refused["FailedNodes"] == {
+        "a100": "a GPU that the kubelet could give the pod would be filled beyond its watermark"
+    }
+    assert answers["waits 2Gi"]["NodeNames"] == ["a100"]
+    assert answers["well 2Gi"]["NodeNames"] == ["a100"]
 
 
 async def test_whole_cards_wait_for_an_ill_card_and_for_a_process_that_is_left_over() -> None:
