@@ -61,7 +61,11 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--cluster", metavar="NAME|FILE", help="Play a cluster from a file; three-tenants is built in.")
+@click.option(
+    "--cluster",
+    metavar="NAME|FILE",
+    help="Play a cluster from a file; three-tenants and memory-pressure are built in.",
+)
 @click.option(
     "--kubeconfig", metavar="FILE|in-cluster", help="Serve the cluster that this kubeconfig reaches."
 )
