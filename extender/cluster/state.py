@@ -110,6 +110,7 @@ class ClusterState:
         self._unlisted: dict[str, set[str]] = {}
         self._generation = 0
         self._room = 0
+        self._descriptions = 0
 
     def snapshot(self) -> Snapshot:
         """The book as of now, for one synchronous decision; not to be kept across an `apply`."""
@@ -131,6 +132,7 @@ class ClusterState:
             watermark=self._limits.watermark,
             generation=self._generation,
             room=self._room,
+            descriptions=self._descriptions,
             ask=self._outlook.ask,
             demand=self._outlook.demand,
             judge=self._outlook.judge,
@@ -448,6 +450,7 @@ class ClusterState:
             notices += self._moved(seat, planned)
         self._measure(self._columns, row, name)
         self._room += 1
+        self._descriptions += 1
         if inventory.fault and (had is None or had.fault != inventory.fault):
             notices.append(NodeClosed(name, inventory.fault))
         return tuple(notices)

@@ -91,6 +91,12 @@ class Claims:
         """Who has a claim on the node."""
         return [each for uid, each in self._live.items() if each.node == node and self.is_claimed(uid)]
 
+    def nodes(self) -> set[str]:
+        """Where there are claims that are not being bound yet."""
+        return {
+            each.node for uid, each in self._live.items() if each.node is not None and self.is_claimed(uid)
+        }
+
     # beginning
 
     def seat(self, waiter: Waiter, row: int) -> bool:

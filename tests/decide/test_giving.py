@@ -27,6 +27,7 @@ from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, PREEMPTIBL
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
 from tests.builders import GPU, node, record_of
 from tests.decide.lending import WALL, World, pod
+from tests import reports
 
 
 def pdb(name: str, allowed: int, selector: Any, namespace: str = "batch") -> PodDisruptionBudget:
@@ -246,6 +247,17 @@ def test_a_priority_class_makes_its_pods_preemptible_and_takes_it_back() -> None
     assert not world.planner.waiters["uid-x"].preemptible
 
 
+def test_who_holds_a_card_is_known_anew_when_the_kubelet_has_told() -> None:
+    world = World()
+    world.fill()
+    assert victims(world.wants())
+    held = {name: [f"GPU-{3 - at}"] for at, name in enumerate("abcd")}
+    world.see(reports.report(*map(reports.card, range(4)), held=held, namespace="batch"))
+    world.giver.catch_up(world.planner.pools.by_name["all"].ledger)
+    found = {name: world.giver.lent.get(f"uid-{name}") for name in "abcd"}
+    assert [each and each.cards and each.cards.whole for each in found.values()] == [(3,), (2,), (1,), (0,)]
+
+
 def test_a_dry_run_only_reports_and_does_so_once() -> None:
     world = World(dry_run=True)
     world.fill()
@@ -281,7 +293,7 @@ def test_the_book_knows_what_is_borrowed_and_places_by_it() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["sit", "go", "node", "budget", "look", "class"]),
+        st.sampled_from(["sit", "go", "node", "budget", "look", "class", "report"]),
         st.integers(0, 5),
         st.integers(0, 3),
     ),
@@ -323,6 +335,13 @@ def test_what_is_kept_step_by_step_is_what_a_giver_finds_that_comes_later(steps:
         elif what == "budget":
             budgets = [pdb("p", which, {"matchLabels": {"n": str(how)}})]
             world.giver.budgets(budgets)
+        elif what == "report":
+            held = {f"p{which}": [f"GPU-{how}"]}
+            world.see(
+                reports.report(
+                    *map(reports.card, range(8)), node=f"n{which % 2}", held=held, namespace="batch"
+                )
+            )
         elif what == "class":
             world.see(ClassesSeen(frozenset({"cheap"} if how else ())))
         else:
