@@ -275,7 +275,7 @@ class ClusterState:
         row = self._index.get(seat.node)
         report = self._reports.get(seat.node)
         if report is not None:
-            report.departed.pop(seat.uid, None)
+            report.came(seat)
         if row >= 0:
             self._weigh(row, seat)
             self._measure(self._columns, row, seat.node)
@@ -298,7 +298,7 @@ class ClusterState:
         """The seat's cards, and whether the kubelet has told of them: else they are as recorded."""
         inventory, report = self._inventories[seat.node], self._reports.get(seat.node)
         planned = recall(seat.record, seat.request, inventory)
-        given = (report.truth.given or {}).get((seat.namespace, seat.name)) if report is not None else None
+        given = report.given_to(seat) if report is not None else None
         if given is None or not answers(given, seat.request, inventory):
             return planned, False
         slices = given.slices if inventory.geometry is not None else ()
@@ -330,9 +330,15 @@ class ClusterState:
             self._columns.state[row] = self._openness(inventory)
             if seat.request.devices or seat.fault:
                 self._room += 1
-            if seat.node in self._reports:
-                self._reports[seat.node].left(seat)
-                self._reports[seat.node].look_for_strays(others.values())
+            report = self._reports.get(seat.node)
+            if report is not None:
+                report.left(seat)
+                report.look_for_strays(others.values())
+                for other in [
+                    each for each in others.values() if each.told and report.given_to(each) is None
+                ]:
+                    charge(self._columns, row, inventory, other, self._ids, -1)
+                    self._weigh(row, other)
                 self._measure(self._columns, row, seat.node)
 
     def _promise(self, pod: Pod, node: str, devices: str) -> None:
@@ -372,6 +378,8 @@ class ClusterState:
                 )
             if had.phase is Phase.CLAIMED and had.is_like(seat):
                 had.phase = Phase.RESERVED
+                if had.node in self._reports:
+                    self._reports[had.node].came(had)
                 return
             self._leave(had)
         if had is None and uid not in self._waiting:
@@ -543,6 +551,7 @@ class ClusterState:
         if row < 0:
             return
         inventory, columns = self._inventories[name], self._columns
+        version = int(columns.version[row])
         for seat in self._seats_by_node.get(name, {}).values():
             if not seat.request.devices or (seat.cards, seat.told) == self._cards_of(seat):
                 continue
@@ -556,6 +565,7 @@ class ClusterState:
             np.array_equal(before[0], columns.extra[row]) and np.array_equal(before[1], columns.trouble[row])
         ):
             columns.version[row] += 1
+        if columns.version[row] != version:
             self._room += 1
 
     def _moved(self, seat: Seat, planned: Cards | None) -> Iterator[Notice]:
@@ -614,3 +624,5 @@ class ClusterState:
                     yield Leaked(name, namespace, pod, str(cards))
                 if found:
                     self._renew(name)
+            if report.doubted and report.settle(now):
+                yield from self._renew(name)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.events import Elapsed, Filled, NodeGone, NodeSeen, PodGone, PodSeen
+from extender.cluster.events import Elapsed, Filled, NodeGone, NodeSeen, PodGone, PodSeen, Promised
 from extender.cluster.notices import AgentSilent, Leaked, Moved, ReportUnreadable
 from extender.cluster.reports import Beat, ReportGone, ReportSeen
 from extender.cluster.request import request_of
@@ -256,6 +256,111 @@ def test_a_pod_that_is_seen_later_than_its_devices_is_no_leak() -> None:
     state.apply(PodSeen(pod("one", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
     state.apply(Beat("n0", 100.0))
     assert state.apply(Elapsed(100.0)) == ()
+
+
+def test_a_pod_is_not_believed_to_have_what_one_of_its_name_had_before() -> None:
+    """As in a StatefulSet: the kubelet names pods without their uid, and its word may be of the one before."""
+    old = pod("db-0", {SHARED: 1}, memory="20Gi", at="n0", uid="old", record=record_of(shared=(0,)))
+    new = pod("db-0", {SHARED: 1}, memory="20Gi", at="n0", uid="new", record=record_of(shared=(0,)))
+    told = report(card(0), card(1), held={"db-0": ["GPU-0::0"]}, resource=SHARED)
+    for order in ((PodGone("old"), PodSeen(new)), (PodSeen(new), PodGone("old"))):
+        state = book(shares(), pods=[old], config=HALF)
+        state.apply(told)
+        assert state.snapshot().seats["old"].told
+        for event in order:
+            state.apply(event)
+        assert not state.snapshot().seats["new"].told
+        assert ask(state, resource=SHARED, memory="25Gi") != "", "it may be on either card"
+        state.apply(told)
+        assert not state.snapshot().seats["new"].told, "nothing new was said"
+        state.apply(report(card(0), card(1), held={"db-0": ["GPU-1::0"]}, resource=SHARED))
+        assert state.snapshot().seats["new"].told
+        assert column(state, "given") == [0, 1]
+
+
+def test_what_the_kubelet_stands_by_for_long_enough_is_of_the_pod_that_has_the_name_now() -> None:
+    old, new = (pod("db-0", {GPU: 1}, at="n0", uid=uid, record=record_of(gpu=(1,))) for uid in ("old", "new"))
+    state = book(wholes(), pods=[old])
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-0"]}))
+    state.apply(PodGone("old"))
+    state.apply(Elapsed(0.0))
+    state.apply(PodSeen(new))
+    state.apply(Elapsed(20.0))
+    for beat, told in ((49.0, False), (51.0, True)):
+        state.apply(Beat("n0", beat))
+        state.apply(Elapsed(52.0))
+        state.check()
+        assert state.snapshot().seats["new"].told is told
+    assert column(state, "exclusive") == [1, 0]
+
+
+def test_a_leak_ends_when_the_kubelet_says_other_devices_of_its_name() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-1"]}))
+    for now in (0.0, 31.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    assert ask(state, count=2) != "", "it is leaked"
+    state.apply(PodSeen(pod("db-0", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+    assert not state.snapshot().seats["uid-db-0"].told
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-0"]}))
+    assert state.snapshot().seats["uid-db-0"].told
+    assert ask(state) == ""
+    state.apply(PodGone("uid-db-0"))
+    state.apply(report(card(0), card(1), held={}))
+    assert ask(state, count=2) == ""
+
+
+def test_a_leak_ends_when_the_pod_was_only_seen_late() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={"late": ["GPU-1"]}))
+    for now in (0.0, 31.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    state.apply(PodSeen(pod("late", {GPU: 1}, at="n0", record=record_of(gpu=(1,)))))
+    for now in (40.0, 80.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    assert state.snapshot().seats["uid-late"].told
+    assert ask(state) == "", "one of the two cards is free"
+
+
+def test_what_was_only_promised_has_no_device_yet() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-1"]}))
+    waits = pod("db-0", {GPU: 1})
+    state.apply(PodSeen(waits))
+    state.apply(Promised(waits, "n0", record_of(gpu=(0,))))
+    assert not state.snapshot().seats["uid-db-0"].told
+
+
+def test_a_pod_that_is_changed_keeps_its_devices() -> None:
+    state = book(shares(), config=HALF)
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="20Gi", at="n0", record=record_of(shared=(0,)))))
+    state.apply(report(card(0), card(1), held={"one": ["GPU-1::0"]}, resource=SHARED))
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="10Gi", at="n0", record=record_of(shared=(0,)))))
+    assert column(state, "given") == [0, 1]
+
+
+def test_who_waits_is_woken_when_the_kubelet_has_told_which_card_it_gave() -> None:
+    state = book(wholes(), config=HALF)
+    state.apply(PodSeen(pod("one", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+    bad = [card(0), card(1, foreign=3)]
+    state.apply(report(*bad, held={}))
+    assert ask(state) != ""
+    room = state.snapshot().room
+    state.apply(report(*bad, held={"one": ["GPU-1"]}))
+    assert ask(state) == ""
+    assert state.snapshot().room > room
+
+
+def test_pods_that_come_and_go_leave_nothing_behind() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={}))
+    for number in range(3):
+        state.apply(PodSeen(pod(f"p{number}", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+        state.apply(PodGone(f"uid-p{number}"))
+    assert not state.snapshot().reports["n0"].departed
 
 
 @pytest.mark.parametrize("stale", ["labels", "closed"])

@@ -25,9 +25,9 @@ from extender.fairness.reading import Policies
 from extender.fairness.usage import timestamp
 from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, PREEMPTIBLE
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
+from tests import reports
 from tests.builders import GPU, node, record_of
 from tests.decide.lending import WALL, World, pod
-from tests import reports
 
 
 def pdb(name: str, allowed: int, selector: Any, namespace: str = "batch") -> PodDisruptionBudget:
