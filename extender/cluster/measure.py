@@ -20,7 +20,7 @@ def measure(
     departed: Mapping[str, Collection[str]],
     withheld: Collection[int],
 ) -> None:
-    """Write the row's `extra` and `trouble`.
+    """Write the row's `extra` and `trouble`, and close what is cut on demand out of cards that take no new work.
 
     Of a seat's memory, what it really uses counts up to what it is charged for; what it uses more, and what others
     use, is extra. Seats whose card is not told may be on any.
@@ -53,6 +53,15 @@ def measure(
             | (IS_OCCUPIED if used.others > floor else 0)
             | (IS_WITHHELD if not card.offered or number in withheld else 0)
         )
+    for number, card in enumerate(truth.sliced[: inventory.sliced]):
+        if card.why:
+            # Only now: those that sit there are to be found there, too. No kernel takes a card below 0 for one.
+            columns.slices[row, number] = -1
+
+
+def is_measured(inventory: Inventory, truth: Truth) -> bool:
+    """Whether what is really used is known of each card."""
+    return len(truth.cards) >= inventory.cards and all(card.total for card in truth.cards[: inventory.cards])
 
 
 def _has_alone(seat: Seat, card: int) -> bool:

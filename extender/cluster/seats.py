@@ -173,7 +173,7 @@ def charge_devices(
     if seat.told and cards is not None:
         for card in cards.whole:
             arrays.given[row, card] += sign * max(1, inventory.replicas)
-    elif shared and arrays.measured[row]:
+    elif shared and arrays.choice[row]:
         arrays.loose_memory[row] += sign * max(
             (shares_cost(arrays, row, card, shared, seat.declared) for card in range(inventory.cards)),
             default=0,
@@ -190,6 +190,16 @@ def bits_of(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int
         profile = profile_of(inventory.geometry, resource)
         assert profile is not None
         yield card, inventory.geometry.placements(profile)[start]
+
+
+def cut_out(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int, int]]:
+    """The same of those that the cards can be cut into; others are none of theirs."""
+    geometry = inventory.geometry
+    for place in slices:
+        profile = profile_of(geometry, place.resource) if geometry is not None else None
+        known = geometry is not None and profile is not None and place.start in geometry.placements(profile)
+        if known and place.card < inventory.sliced:
+            yield from bits_of([place], inventory)
 
 
 def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], sign: int) -> None:

@@ -35,7 +35,7 @@ from extender.cluster.events import (
 )
 from extender.cluster.inventory import Inventory, Mode, inventory_of
 from extender.cluster.limits import UNLIMITED, Limits
-from extender.cluster.measure import measure
+from extender.cluster.measure import is_measured, measure
 from extender.cluster.mig import PREFIX
 from extender.cluster.mix import EVEN, Scales
 from extender.cluster.notices import (
@@ -68,6 +68,7 @@ from extender.cluster.seats import (
     SoftClaim,
     bits_of,
     charge,
+    cut_out,
     forecast,
     hold,
     hold_slices,
@@ -510,10 +511,9 @@ class ClusterState:
         report = self._reports.get(inventory.name)
         if report is None:
             return
-        columns.measured[row], columns.choice[row] = True, not inventory.planned
-        for number, card in enumerate(report.truth.sliced[: inventory.sliced]):
-            if card.why:
-                columns.slices[row, number] = -1
+        measured = is_measured(inventory, report.truth)
+        columns.measured[row] = measured
+        columns.choice[row] = not inventory.planned and (measured or report.truth.given is not None)
         advertised = {name for name, _ in inventory.allocatable}
         for resource in report.truth.blocked & advertised:
             columns.used[row, self._ids[resource]] += MOST_DEVICES
@@ -523,6 +523,11 @@ class ClusterState:
                     resource = GPU
                 if resource in advertised:
                     columns.used[row, self._ids[resource]] += count
+            for place in cards.slices:
+                if place.resource in advertised:
+                    columns.used[row, self._ids[place.resource]] += 1
+                for card, bits in cut_out([place], inventory):
+                    columns.slices[row, card] |= bits
 
     def _openness(self, inventory: Inventory) -> int:
         seats = self._seats_by_node.get(inventory.name, {}).values()

@@ -170,6 +170,113 @@ def test_an_instance_on_an_unhealthy_card_keeps_its_kind_from_being_given() -> N
         assert (ask(state, resource=mig) == "") is granted
 
 
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def cut(cards: int = 2) -> Node:
+    """Cards of which instances are cut on demand."""
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.count": str(cards),
+        "kvitej.io/mig": "dynamic",
+    }
+    return node("n0", {SLICE: 7 * cards}, labels=labels)
+
+
+def instances(number: int, *starts: int) -> list[Instance]:
+    return [
+        Instance(start, name="1g.10gb", start=start, size=1, uuids=[f"MIG-{number}-{start}"])
+        for start in starts
+    ]
+
+
+def test_instances_keep_their_place_on_a_card_that_takes_no_new_work() -> None:
+    state = book(cut())
+    first, second = instances(0, *range(7)), instances(1)
+    held = {f"p{start}": [f"MIG-0-{start}"] for start in range(7)}
+    for name in held:
+        state.apply(PodSeen(pod(name, {SLICE: 1}, at="n0", record=record_of(gpu=()))))
+    for why in ("", "Xid 79.", ""):
+        cards = card(0, mig=True, instances=first, why=why), card(1, mig=True, instances=second)
+        state.apply(report(*cards, held=held, resource=SLICE))
+        assert ask(state, resource=SLICE, count=7) == "", "the other card is free"
+        assert ask(state, resource=SLICE, count=8) != ""
+    state.apply(
+        report(
+            card(0, mig=True, instances=first, why="Xid 79."), card(1, mig=True), held=held, resource=SLICE
+        )
+    )
+    state.apply(PodGone("uid-p0"))
+    assert ask(state, resource=SLICE, count=8) != "", "what comes free on it is given to nobody"
+    state.check()
+
+
+def test_an_instance_where_none_can_be_is_not_believed() -> None:
+    state = book(cut())
+    state.apply(PodSeen(pod("one", {SLICE: 1}, at="n0")))
+    state.apply(
+        report(card(0, mig=True, instances=instances(0, 9)), held={"one": ["MIG-0-9"]}, resource=SLICE)
+    )
+    assert not state.snapshot().seats["uid-one"].told
+    assert ask(state, resource=SLICE, count=13) == ""
+    assert ask(state, resource=SLICE, count=14) != ""
+
+
+@pytest.mark.parametrize("kind", ["single", "mixed", "dynamic"])
+def test_instances_that_a_gone_pod_still_holds_are_given_to_nobody(kind: str) -> None:
+    resource = GPU if kind == "single" else SLICE
+    labels = {
+        "nvidia.com/mig.strategy": "single",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
+    }
+    nodes = {
+        "single": node("n0", {GPU: 7}, labels=labels),
+        "mixed": node("n0", {SLICE: 7}),
+        "dynamic": cut(1),
+    }
+    state = book(nodes[kind])
+    state.apply(
+        report(card(0, mig=True, instances=instances(0, 2)), held={"ghost": ["MIG-0-2"]}, resource=resource)
+    )
+    assert ask(state, resource=resource, count=7) == ""
+    for now in (0.0, 31.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    assert ask(state, resource=resource, count=7) != ""
+    assert ask(state, resource=resource, count=6) == ""
+
+
+def test_where_not_all_cards_are_seen_a_share_costs_at_least_its_part() -> None:
+    """An agent that sees one of two cards, or cannot read the memory of one; the kubelet knows both."""
+    held = {f"p{at}": [f"GPU-{at // 4}::{at % 4}"] for at in range(8)}
+    for seen in ([card(0)], [card(0), card(1, unreadable=True)]):
+        state = book(shares(), config=HALF)
+        for at, name in enumerate(held):
+            state.apply(PodSeen(pod(name, {SHARED: 1}, at="n0", record=record_of(shared=(at // 4,)))))
+        state.apply(report(*seen, held=held, resource=SHARED))
+        assert column(state, "given") == [4, 4]
+        state.apply(PodGone("uid-p7"))
+        assert ask(state, resource=SHARED, memory="11Gi") != "", "three parts of 10 GiB are beside it"
+        assert ask(state, resource=SHARED, memory="10Gi") == ""
+
+
+def test_a_report_that_knows_nothing_leaves_the_node_to_its_labels() -> None:
+    """As of an agent that was given neither the driver's library nor the kubelet's socket."""
+    state = book(shares(), config=HALF)
+    state.apply(report())
+    for at in range(7):
+        assert ask(state, resource=SHARED) == ""
+        state.apply(PodSeen(pod(f"p{at}", {SHARED: 1}, at="n0", record=record_of(shared=(at // 4,)))))
+    assert ask(state, resource=SHARED, memory="11Gi") != ""
+    assert ask(state, resource=SHARED, memory="10Gi") == ""
+
+
+def test_what_runs_on_a_card_whose_memory_is_not_told_is_not_nothing() -> None:
+    state = book(wholes(), config=HALF)
+    state.apply(report(card(0), card(1, foreign=50, unreadable=True), held={}))
+    assert "GPU 1" in ask(state)
+
+
 def test_a_report_completes_what_labels_do_not_tell() -> None:
     state = book(node("n0", {GPU: 2}))
     links = Links([0, 1], ["X NV18", "NV18 X"])
