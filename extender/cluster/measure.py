@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from _core import IS_OCCUPIED, IS_UNFIT, IS_WITHHELD
+from extender.cluster.assignment import split
 from extender.cluster.columns import Columns
 from extender.cluster.inventory import MOST_MEMORY, Inventory
 from extender.cluster.seats import Seat, shares_cost
@@ -22,6 +23,8 @@ def measure(
 ) -> None:
     """Write the row's `extra` and `trouble`, and close what is cut on demand out of cards that take no new work.
 
+    Each seat's `excess` is what it adds to `extra`.
+
     Of a seat's memory, what it really uses counts up to what it is charged for; what it uses more, and what others
     use, is extra. Seats whose card is not told may be on any.
 
@@ -35,19 +38,20 @@ def measure(
         Cards that the kubelet cannot give although it offers them.
     """
     holding = [seat for seat in seats if seat.request.devices]
+    excess: dict[str, list[tuple[int, int]]] = {seat.uid: [] for seat in holding}
     for number, card in enumerate(truth.cards[: inventory.cards]):
         here = {seat.uid: seat for seat in holding if not seat.told or _is_on(seat, number)}
         owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
         if owner is None:
             owner = next((uid for uid, cards in departed.items() if card.uuid in cards), None)
         used = use(card, here, owner, departed)
-        charged = sum(
-            min(amount, _charged(columns, row, number, here[uid]))
-            for uid, amount in used.seated.items()
-            if uid in here and (here[uid].told or not columns.choice[row])
-        )
-        of_seats = sum(amount for uid, amount in used.seated.items() if uid in here)
-        columns.extra[row, number] = used.others + of_seats - charged
+        extra = used.others
+        for uid, amount in used.seated.items():
+            more = amount - _charged(columns, row, number, here[uid], inventory) if uid in here else 0
+            if more > 0:
+                excess[uid].append((number, more))
+                extra += more
+        columns.extra[row, number] = extra
         columns.trouble[row, number] = (
             (IS_UNFIT if card.why else 0)
             | (IS_OCCUPIED if used.others > floor else 0)
@@ -57,6 +61,8 @@ def measure(
         if card.why:
             # Only now: those that sit there are to be found there, too. No kernel takes a card below 0 for one.
             columns.slices[row, number] = -1
+    for seat in holding:
+        seat.excess = tuple(excess[seat.uid])
 
 
 def is_measured(inventory: Inventory, truth: Truth) -> bool:
@@ -72,10 +78,13 @@ def _is_on(seat: Seat, card: int) -> bool:
     return _has_alone(seat, card) or (seat.cards is not None and card in seat.cards.shared)
 
 
-def _charged(columns: Columns, row: int, card: int, seat: Seat) -> int:
-    """Bytes that the seat is charged for on the card: all there can be of one that it has alone."""
-    if seat.cards is None:
-        return 0
+def _charged(columns: Columns, row: int, card: int, seat: Seat, inventory: Inventory) -> int:
+    """Bytes that the seat is charged for on the card: all there can be of one that it has alone.
+
+    While its cards are not known, it is charged on each of them for all its shares.
+    """
+    if seat.cards is None or (columns.choice[row] and not seat.told):
+        return shares_cost(columns, row, card, split(seat.request, inventory.mode)[1], seat.declared)
     if card in seat.cards.whole:
         return MOST_MEMORY
     return shares_cost(columns, row, card, seat.cards.shared.count(card), seat.declared)

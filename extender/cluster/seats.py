@@ -63,6 +63,8 @@ class Seat:
     """It can be asked back, as the planner reckons it; nothing is where no policy says so."""
     told: bool = False
     """`cards` are those that the kubelet has given it; a plan else."""
+    excess: tuple[tuple[int, int], ...] = ()
+    """By card, bytes that it really uses beyond what it is charged."""
 
     @property
     def declared(self) -> int | None:
@@ -143,7 +145,7 @@ def lend(columns: Columns, row: int, seat: Seat, sign: int) -> None:
 def charge_devices(
     arrays: Columns | Table, row: int, inventory: Inventory, seat: Seat, ids: Mapping[str, int], sign: int
 ) -> None:
-    """The part of `charge` that the kernels read; a what-if calls it on a copy of the row.
+    """The part of `charge` that the kernels read.
 
     Resources that the node does not advertise are not counted: any pod may name any number of them. When the node
     begins to, its inventory changes and the row is charged anew.
@@ -181,6 +183,13 @@ def charge_devices(
     arrays.misplaced[row] += sign * seat.misplaced
     for card, bits in bits_of(seat.slices, inventory):
         arrays.slices[row, card] += sign * bits
+
+
+def imagine(table: Table, inventory: Inventory, seat: Seat, ids: Mapping[str, int], sign: int) -> None:
+    """What-if: add or take away the seat, and what it really uses, on a copy of its row."""
+    charge_devices(table, 0, inventory, seat, ids, sign)
+    for card, amount in seat.excess:
+        table.extra[0, card] += sign * amount
 
 
 def bits_of(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int, int]]:

@@ -175,6 +175,8 @@ class ClusterState:
                 return self._report_seen(event)
             case ReportGone(name):
                 if self._reports.pop(name, None) is not None:
+                    for seat in self._seats_by_node.get(name, {}).values():
+                        seat.excess = ()
                     return self._renew(name)
             case Beat(name, at):
                 self._beats[name] = max(at, self._beats.get(name, at))

@@ -137,7 +137,7 @@ class Planner:
                     self._ask_all_again()
             case Elsewhere(uid, rows):
                 waiter = self.waiters.get(uid)
-                if waiter is not None and self.claims.is_claimed(uid) and not waiter.victims:
+                if waiter is not None and self.claims.is_claimed(uid) and not waiter.held_back:
                     self.claims.move(waiter, rows)
             case Tick():
                 self._tick()

@@ -13,6 +13,7 @@ from extender.cluster.state import ClusterState
 from extender.cluster.truth import truth_of
 from extender.config import Cards, Config
 from extender.decide.bind import Granted, Veto, seat_pod
+from extender.decide.place import fits_without
 from extender.wire.gpunode import GPUNodeSpec, Instance, Links
 from extender.wire.objects import Node
 from tests.builders import GPU, SHARED, book, node, pod, record_of
@@ -111,6 +112,32 @@ def test_declared_memory_counts_until_real_use_reaches_it_and_never_twice() -> N
         )
         both = zip(column(state, "memory_used"), column(state, "extra"), strict=True)
         assert [charged + extra for charged, extra in both] == [counted * GIB, 0]
+
+
+@pytest.mark.parametrize("record", [record_of(shared=(0,)), record_of(shared=(1,)), None])
+@pytest.mark.parametrize("held", [{}, None])
+def test_nor_is_it_while_the_kubelet_has_not_told_where(record: str | None, held: Any) -> None:
+    """The pod's use is seen on card 0, its 20 GiB may be on either."""
+    state = book(shares(), config=HALF)
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="20Gi", at="n0", record=record)))
+    state.apply(report(card(0, pods={"uid-one": 15}), card(1), held=held, resource=SHARED))
+    assert ask(state, resource=SHARED, memory="20Gi") == ""
+    assert ask(state, resource=SHARED, memory="21Gi") != ""
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_leaves_takes_along_what_it_uses_beyond_its_charge(told: bool) -> None:
+    state = book(shares(), config=HALF)
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="5Gi", at="n0", record=record_of(shared=(0,)))))
+    held = {"one": ["GPU-0::0"]} if told else {}
+    state.apply(report(card(0, pods={"uid-one": 35}), card(1), held=held, resource=SHARED))
+    snapshot = state.snapshot()
+    wants = snapshot.ask(request_of(pod("new", {SHARED: 1}, memory="30Gi")))
+    assert wants is not None
+    assert ask(state, resource=SHARED, memory="30Gi") != ""
+    assert fits_without(snapshot, wants, "n0", [snapshot.seats["uid-one"]])
+    state.apply(ReportGone("n0"))
+    assert snapshot.seats["uid-one"].excess == ()
 
 
 def test_what_cannot_be_seen_belongs_to_the_owner_of_the_card_and_to_nobody_on_a_shared_one() -> None:

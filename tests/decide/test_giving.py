@@ -13,6 +13,7 @@ from extender.decide.budgets import Budgets
 from extender.decide.giving import Giver, UnreadableMark, WouldEvict
 from extender.decide.instructions import (
     ClassesSeen,
+    Clear,
     Evict,
     Instruction,
     Nominate,
@@ -256,6 +257,52 @@ def test_who_holds_a_card_is_known_anew_when_the_kubelet_has_told() -> None:
     world.giver.catch_up(world.planner.pools.by_name["all"].ledger)
     found = {name: world.giver.lent.get(f"uid-{name}") for name in "abcd"}
     assert [each and each.cards and each.cards.whole for each in found.values()] == [(3,), (2,), (1,), (0,)]
+
+
+def test_the_winner_is_sent_when_the_report_says_that_the_card_is_empty() -> None:
+    """What a pod used is on its card until the agent has looked again, and Bind would veto."""
+    world = World()
+    world.fill()
+    names = {name: f"GPU-{at}" for at, name in enumerate("abcd")}
+
+    def told(*names_now: str) -> list[Instruction]:
+        cards = [
+            reports.card(at, pods={f"uid-{name}": 40} if name in names_now else {})
+            for at, name in enumerate(names)
+        ]
+        held = {name: [names[name]] for name in names_now}
+        return world.see(reports.report(*cards, held=held, namespace="batch"))
+
+    told(*names)
+    [_, evict] = world.wants()
+    assert isinstance(evict, Evict)
+    [gone] = evict.victims
+    assert world.see(PodGone(gone.uid)) == [], "it would be vetoed"
+    assert told(*names) == [], "a report from before"
+    assert world.retry() == []
+    assert world.state.snapshot().seats["uid-w"].node == "n0", "the room is kept for it"
+    said = " ".join(world.planner.explain("uid-w").sentences)
+    assert "the pods that made room are gone" in said
+    assert told(*(name for name in names if name != gone.name)) == [Release(evict.pod, "n0")]
+
+
+def test_a_winner_whose_room_stays_occupied_stands_in_line_again() -> None:
+    world = World()
+    world.fill()
+    names = {name: f"GPU-{at}" for at, name in enumerate("abcd")}
+    cards = [reports.card(at, pods={f"uid-{name}": 40}) for at, name in enumerate(names)]
+    held = {name: [uuid] for name, uuid in names.items()}
+    world.see(reports.report(*cards, held=held, namespace="batch"))
+    [_, evict] = world.wants()
+    assert isinstance(evict, Evict)
+    [gone] = evict.victims
+    world.see(PodGone(gone.uid))
+    del held[gone.name]
+    left = [reports.card(at, foreign=9 if name == gone.name else 0) for at, name in enumerate(names)]
+    assert world.see(reports.report(*left, held=held, namespace="batch")) == []
+    told = world.see(Tick(), 31.0)
+    assert any(isinstance(each, Clear) for each in told)
+    assert "uid-w" not in world.state.snapshot().seats
 
 
 def test_a_dry_run_only_reports_and_does_so_once() -> None:
