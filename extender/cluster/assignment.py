@@ -6,6 +6,7 @@ the record back and believes it only if it says exactly what the pod's spec asks
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -56,8 +57,13 @@ def split(request: Request, mode: Mode) -> tuple[int, int]:
 
 def answers(cards: Cards, request: Request, inventory: Inventory) -> bool:
     """Whether the cards are as many of each kind as the request asks for, on a node like this."""
-    asked = sliced(request.devices, inventory.geometry) if inventory.geometry is not None else {}
-    told = dict(Counter(place.resource for place in cards.slices)) if inventory.geometry is not None else {}
+    asked: dict[str, int] = {}
+    told: dict[str, int] = {}
+    if inventory.geometry is not None:
+        asked = sliced(request.devices, inventory.geometry)
+        told = dict(Counter(place.resource for place in cards.slices))
+        if not _have_room(cards.slices, inventory.geometry, inventory.sliced):
+            return False
     counts = (len(cards.whole), len(cards.shared))
     return (
         counts == split(request, inventory.mode)
@@ -159,14 +165,19 @@ def _slices(text: str, request: Request, geometry: Geometry, cards: int) -> tupl
             held.update(here)
     if Counter(place.resource for place in held) != sliced(request.devices, geometry):
         return ()
+    return tuple(sorted(held)) if _have_room(held, geometry, cards) else ()
+
+
+def _have_room(slices: Iterable[Slice], geometry: Geometry, cards: int) -> bool:
+    """Whether all can be at once where they are, on as many cards."""
     taken: dict[int, int] = {}
-    for name, card, start in held:
+    for name, card, start in slices:
         profile = profile_of(geometry, name)
         bits = geometry.placements(profile).get(start, 0) if profile is not None else 0
         if not (0 <= card < cards and bits) or taken.get(card, 0) & bits:
-            return ()
+            return False
         taken[card] = taken.get(card, 0) | bits
-    return tuple(sorted(held))
+    return True
 
 
 def sliced(devices: tuple[tuple[str, int], ...], geometry: Geometry) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from _core import IS_OCCUPIED, IS_UNFIT, IS_WITHHELD
+from extender.cluster.assignment import split
 from extender.cluster.columns import Columns
 from extender.cluster.inventory import MOST_MEMORY, Inventory
 from extender.cluster.seats import Seat, shares_cost
@@ -20,7 +21,9 @@ def measure(
     departed: Mapping[str, Collection[str]],
     withheld: Collection[int],
 ) -> None:
-    """Write the row's `extra` and `trouble`.
+    """Write the row's `extra` and `trouble`, and close what is cut on demand out of cards that take no new work.
+
+    Each seat's `excess` is what it adds to `extra`.
 
     Of a seat's memory, what it really uses counts up to what it is charged for; what it uses more, and what others
     use, is extra. Seats whose card is not told may be on any.
@@ -35,23 +38,36 @@ def measure(
         Cards that the kubelet cannot give although it offers them.
     """
     anywhere, on = _by_card(seats)
+    excess: dict[str, list[tuple[int, int]]] = {}
     for number, card in enumerate(truth.cards[: inventory.cards]):
         here = {**anywhere, **on.get(number, {})}
         owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
         if owner is None:
             owner = next((uid for uid, cards in departed.items() if card.uuid in cards), None)
         used = use(card, here, owner, departed)
-        more = (
-            max(0, amount - _charged(columns, row, number, here[uid]))
-            for uid, amount in used.seated.items()
-            if uid in here
-        )
-        columns.extra[row, number] = used.others + sum(more)
+        extra = used.others
+        for uid, amount in used.seated.items():
+            more = amount - _charged(columns, row, number, here[uid], inventory) if uid in here else 0
+            if more > 0:
+                excess.setdefault(uid, []).append((number, more))
+                extra += more
+        columns.extra[row, number] = extra
         columns.trouble[row, number] = (
             (IS_UNFIT if card.why else 0)
             | (IS_OCCUPIED if used.others > floor else 0)
             | (IS_WITHHELD if not card.offered or number in withheld else 0)
         )
+    for number, card in enumerate(truth.sliced[: inventory.sliced]):
+        if card.why:
+            # Only now: those that sit there are to be found there, too. No kernel takes a card below 0 for one.
+            columns.slices[row, number] = -1
+    for seat in seats:
+        seat.excess = tuple(excess.get(seat.uid, ()))
+
+
+def is_measured(inventory: Inventory, truth: Truth) -> bool:
+    """Whether what is really used is known of each card."""
+    return len(truth.cards) >= inventory.cards and all(card.total for card in truth.cards[: inventory.cards])
 
 
 def _by_card(seats: Iterable[Seat]) -> tuple[dict[str, Seat], dict[int, dict[str, Seat]]]:
@@ -71,13 +87,13 @@ def _has_alone(seat: Seat, card: int) -> bool:
     return seat.cards is not None and card in seat.cards.whole
 
 
-def _charged(columns: Columns, row: int, card: int, seat: Seat) -> int:
+def _charged(columns: Columns, row: int, card: int, seat: Seat, inventory: Inventory) -> int:
     """Bytes that the seat is charged for on the card: all there can be of one that it has alone.
 
-    What is only planned is charged to no card where the kubelet chooses.
+    While its cards are not known, it is charged on each of them for all its shares.
     """
-    if seat.cards is None or not (seat.told or columns.choice[row] == 0):
-        return 0
+    if seat.cards is None or (columns.choice[row] and not seat.told):
+        return shares_cost(columns, row, card, split(seat.request, inventory.mode)[1], seat.declared)
     if card in seat.cards.whole:
         return MOST_MEMORY
     return shares_cost(columns, row, card, seat.cards.shared.count(card), seat.declared)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from extender.cluster.assignment import Cards
-from extender.cluster.seats import Seat
+from extender.cluster.seats import Phase, Seat
 from extender.cluster.truth import PodName, Truth
 
-LEAK_AFTER = 30.0
+SETTLED_AFTER = 30.0
 """Seconds for which the kubelet may name a pod that is gone: it and the watch are told at different times."""
 
 
@@ -27,12 +27,19 @@ class Report:
     """Pods that hold devices and are not on the node, since when; None: since just now."""
     leaked: dict[PodName, Cards] = field(default_factory=dict)
     """Those of them that have been for too long."""
+    former: dict[PodName, str] = field(default_factory=dict)
+    """By name of those that have left and of whom the kubelet still tells, their uids."""
+    doubted: dict[PodName, float | None] = field(default_factory=dict)
+    """Such names that others have now, since when."""
 
     def renew(self, truth: Truth, when: str) -> bool:
         """The agent says this now, or it is read again. Whether rows are described otherwise by it."""
         given, had = truth.given or {}, self.truth.given or {}
         self.regiven = {pod for pod in given.keys() | had.keys() if given.get(pod) != had.get(pod)}
-        leaked = {pod: given[pod] for pod in self.leaked if pod in given}
+        leaked = {pod: cards for pod, cards in self.leaked.items() if given.get(pod) == cards}
+        for pod in self.former.keys() & (self.regiven | (self.former.keys() - given.keys())):
+            del self.former[pod]
+        self.doubted = {pod: since for pod, since in self.doubted.items() if pod in self.former}
         changed = truth.kind != self.truth.kind or leaked != self.leaked
         self.truth, self.leaked = truth, leaked
         if when != self.when or not when:
@@ -43,10 +50,33 @@ class Report:
 
     def left(self, seat: Seat) -> None:
         """The seat's pod is gone; its processes end with it, which the next report will say."""
+        cards, name = self.truth.cards, (seat.namespace, seat.name)
         alone = seat.cards.whole if seat.told and seat.cards is not None else ()
-        self.departed[seat.uid] = frozenset(
-            self.truth.cards[card].uuid for card in alone if card < len(self.truth.cards)
-        )
+        if alone or any(seat.uid in card.pods for card in cards):
+            self.departed[seat.uid] = frozenset(cards[card].uuid for card in alone if card < len(cards))
+        if seat.phase is not Phase.CLAIMED and name in (self.truth.given or {}):
+            self.former[name] = seat.uid
+            self.doubted.pop(name, None)
+
+    def came(self, seat: Seat) -> None:
+        """The seat's pod is on the node."""
+        name = (seat.namespace, seat.name)
+        self.departed.pop(seat.uid, None)
+        if self.former.get(name) == seat.uid:
+            del self.former[name]
+        elif seat.phase is not Phase.CLAIMED and (name in self.former or name in self.leaked):
+            self.former.setdefault(name, "")
+            self.doubted[name] = None
+
+    def given_to(self, seat: Seat) -> Cards | None:
+        """What the kubelet has given to the seat's pod, as far as it can be known that this pod is meant.
+
+        The kubelet names pods without their uid, and another of the same name may have been there before.
+        """
+        name = (seat.namespace, seat.name)
+        if seat.phase is Phase.CLAIMED or name in self.former:
+            return None
+        return (self.truth.given or {}).get(name)
 
     def ended(self) -> Mapping[str, frozenset[str]]:
         """Those that the report still counts although they are gone; all that it says counts while it is fresh."""
@@ -60,13 +90,25 @@ class Report:
     def leaks(self, seats: Iterable[Seat], now: float) -> dict[PodName, Cards]:
         """Strays that have been for too long, each once: the agent still stood by its report after that time."""
         self.look_for_strays(seats)
-        for pod, since in self.strays.items():
-            self.strays[pod] = now if since is None else since
         given = self.truth.given or {}
-        found = {
-            pod: given[pod]
-            for pod, since in self.strays.items()
-            if since is not None and now - (self.age or 0) - since >= LEAK_AFTER and pod not in self.leaked
-        }
+        found = {pod: given[pod] for pod in self._settled(self.strays, now) if pod not in self.leaked}
         self.leaked |= found
         return found
+
+    def settle(self, now: float) -> bool:
+        """Devices are those of the pod that has the name now, if the kubelet has stood by that for long enough.
+
+        Whether any are.
+        """
+        found = self._settled(self.doubted, now)
+        for pod in found:
+            del self.former[pod], self.doubted[pod]
+            self.leaked.pop(pod, None)
+        return bool(found)
+
+    def _settled(self, times: dict[PodName, float | None], now: float) -> list[PodName]:
+        """Those since whose time the agent has stood by its report for long enough; None becomes now."""
+        for pod, since in times.items():
+            times[pod] = now if since is None else since
+        stood = now - (self.age or 0) - SETTLED_AFTER
+        return [pod for pod, since in times.items() if since is not None and since <= stood]

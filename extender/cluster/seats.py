@@ -63,6 +63,8 @@ class Seat:
     """It can be asked back, as the planner reckons it; nothing is where no policy says so."""
     told: bool = False
     """`cards` are those that the kubelet has given it; a plan else."""
+    excess: tuple[tuple[int, int], ...] = ()
+    """By card, bytes that it really uses beyond what it is charged."""
 
     @property
     def declared(self) -> int | None:
@@ -143,7 +145,7 @@ def lend(columns: Columns, row: int, seat: Seat, sign: int) -> None:
 def charge_devices(
     arrays: Columns | Table, row: int, inventory: Inventory, seat: Seat, ids: Mapping[str, int], sign: int
 ) -> None:
-    """The part of `charge` that the kernels read; a what-if calls it on a copy of the row.
+    """The part of `charge` that the kernels read.
 
     Resources that the node does not advertise are not counted: any pod may name any number of them. When the node
     begins to, its inventory changes and the row is charged anew.
@@ -173,7 +175,7 @@ def charge_devices(
     if seat.told and cards is not None:
         for card in cards.whole:
             arrays.given[row, card] += sign * max(1, inventory.replicas)
-    elif shared and arrays.measured[row]:
+    elif shared and arrays.choice[row]:
         arrays.loose_memory[row] += sign * max(
             (shares_cost(arrays, row, card, shared, seat.declared) for card in range(inventory.cards)),
             default=0,
@@ -183,6 +185,13 @@ def charge_devices(
         arrays.slices[row, card] += sign * bits
 
 
+def imagine(table: Table, inventory: Inventory, seat: Seat, ids: Mapping[str, int], sign: int) -> None:
+    """What-if: add or take away the seat, and what it really uses, on a copy of its row."""
+    charge_devices(table, 0, inventory, seat, ids, sign)
+    for card, amount in seat.excess:
+        table.extra[0, card] += sign * amount
+
+
 def bits_of(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int, int]]:
     """Per slice, its card and the bits that it takes of the card's occupancy."""
     for resource, card, start in slices:
@@ -190,6 +199,16 @@ def bits_of(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int
         profile = profile_of(inventory.geometry, resource)
         assert profile is not None
         yield card, inventory.geometry.placements(profile)[start]
+
+
+def cut_out(slices: Iterable[Slice], inventory: Inventory) -> Iterator[tuple[int, int]]:
+    """The same of those that the cards can be cut into; others are none of theirs."""
+    geometry = inventory.geometry
+    for place in slices:
+        profile = profile_of(geometry, place.resource) if geometry is not None else None
+        known = geometry is not None and profile is not None and place.start in geometry.placements(profile)
+        if known and place.card < inventory.sliced:
+            yield from bits_of([place], inventory)
 
 
 def hold(columns: Columns, row: int, claim: SoftClaim, ids: Mapping[str, int], sign: int) -> None:

@@ -40,7 +40,8 @@ class OfRequest(Protocol[T_co]):
 class Snapshot:
     """Rows of `table` are nodes; `index` names them; `columns` says more of them than the kernels read.
 
-    `generation` counts events, `room` those that made room.
+    `generation` counts events, `room` those that made room, `descriptions` how often what nodes could hold when empty
+    was learnt.
     """
 
     columns: Columns
@@ -60,6 +61,7 @@ class Snapshot:
     watermark: float
     generation: int
     room: int
+    descriptions: int
     ask: OfRequest[Ask | None]
     """The request in the kernels' terms; None when it names a resource that no node has."""
     demand: Callable[[], Demand]

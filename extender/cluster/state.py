@@ -35,7 +35,7 @@ from extender.cluster.events import (
 )
 from extender.cluster.inventory import Inventory, Mode, inventory_of
 from extender.cluster.limits import UNLIMITED, Limits
-from extender.cluster.measure import measure
+from extender.cluster.measure import is_measured, measure
 from extender.cluster.mig import PREFIX
 from extender.cluster.mix import EVEN, Scales
 from extender.cluster.notices import (
@@ -68,6 +68,7 @@ from extender.cluster.seats import (
     SoftClaim,
     bits_of,
     charge,
+    cut_out,
     forecast,
     hold,
     hold_slices,
@@ -111,6 +112,7 @@ class ClusterState:
         self._generation = 0
         self._room = 0
         self._seen: Snapshot | None = None
+        self._descriptions = 0
 
     def snapshot(self) -> Snapshot:
         """The book as of now, for one synchronous decision; not to be kept across an `apply`."""
@@ -136,6 +138,7 @@ class ClusterState:
             watermark=self._limits.watermark,
             generation=self._generation,
             room=self._room,
+            descriptions=self._descriptions,
             ask=self._outlook.ask,
             demand=self._outlook.demand,
             judge=self._outlook.judge,
@@ -178,6 +181,8 @@ class ClusterState:
                 return self._report_seen(event)
             case ReportGone(name):
                 if self._reports.pop(name, None) is not None:
+                    for seat in self._seats_by_node.get(name, {}).values():
+                        seat.excess = ()
                     return self._renew(name)
             case Beat(name, at):
                 self._beats[name] = max(at, self._beats.get(name, at))
@@ -279,7 +284,7 @@ class ClusterState:
         row = self._index.get(seat.node)
         report = self._reports.get(seat.node)
         if report is not None:
-            report.departed.pop(seat.uid, None)
+            report.came(seat)
         if row >= 0:
             self._weigh(row, seat)
             self._measure(self._columns, row, seat.node)
@@ -302,7 +307,7 @@ class ClusterState:
         """The seat's cards, and whether the kubelet has told of them: else they are as recorded."""
         inventory, report = self._inventories[seat.node], self._reports.get(seat.node)
         planned = recall(seat.record, seat.request, inventory)
-        given = (report.truth.given or {}).get((seat.namespace, seat.name)) if report is not None else None
+        given = report.given_to(seat) if report is not None else None
         if given is None or not answers(given, seat.request, inventory):
             return planned, False
         slices = given.slices if inventory.geometry is not None else ()
@@ -334,9 +339,15 @@ class ClusterState:
             self._columns.state[row] = self._openness(inventory)
             if seat.request.devices or seat.fault:
                 self._room += 1
-            if seat.node in self._reports:
-                self._reports[seat.node].left(seat)
-                self._reports[seat.node].look_for_strays(others.values())
+            report = self._reports.get(seat.node)
+            if report is not None:
+                report.left(seat)
+                report.look_for_strays(others.values())
+                for other in [
+                    each for each in others.values() if each.told and report.given_to(each) is None
+                ]:
+                    charge(self._columns, row, inventory, other, self._ids, -1)
+                    self._weigh(row, other)
                 self._measure(self._columns, row, seat.node)
 
     def _promise(self, pod: Pod, node: str, devices: str) -> None:
@@ -376,6 +387,8 @@ class ClusterState:
                 )
             if had.phase is Phase.CLAIMED and had.is_like(seat):
                 had.phase = Phase.RESERVED
+                if had.node in self._reports:
+                    self._reports[had.node].came(had)
                 return
             self._leave(had)
         if had is None and uid not in self._waiting:
@@ -454,6 +467,7 @@ class ClusterState:
             notices += self._moved(seat, planned)
         self._measure(self._columns, row, name)
         self._room += 1
+        self._descriptions += 1
         if inventory.fault and (had is None or had.fault != inventory.fault):
             notices.append(NodeClosed(name, inventory.fault))
         return tuple(notices)
@@ -505,10 +519,9 @@ class ClusterState:
         report = self._reports.get(inventory.name)
         if report is None:
             return
-        columns.measured[row], columns.choice[row] = True, not inventory.planned
-        for number, card in enumerate(report.truth.sliced[: inventory.sliced]):
-            if card.why:
-                columns.slices[row, number] = -1
+        measured = is_measured(inventory, report.truth)
+        columns.measured[row] = measured
+        columns.choice[row] = not inventory.planned and (measured or report.truth.given is not None)
         advertised = {name for name, _ in inventory.allocatable}
         for resource in report.truth.blocked & advertised:
             columns.used[row, self._ids[resource]] += MOST_DEVICES
@@ -518,6 +531,11 @@ class ClusterState:
                     resource = GPU
                 if resource in advertised:
                     columns.used[row, self._ids[resource]] += count
+            for place in cards.slices:
+                if place.resource in advertised:
+                    columns.used[row, self._ids[place.resource]] += 1
+                for card, bits in cut_out([place], inventory):
+                    columns.slices[row, card] |= bits
 
     def _openness(self, inventory: Inventory) -> int:
         seats = self._seats_by_node.get(inventory.name, {}).values()
@@ -545,9 +563,14 @@ class ClusterState:
         row = self._index.get(name)
         if row < 0:
             return
-        inventory, columns, regiven = self._inventories[name], self._columns, self._reports[name].regiven
-        for seat in self._seats_by_node.get(name, {}).values() if regiven else ():
-            if (seat.namespace, seat.name) not in regiven or not seat.request.devices:
+        inventory, columns = self._inventories[name], self._columns
+        report, version = self._reports[name], int(columns.version[row])
+        given = report.truth.given or {}
+        for seat in self._seats_by_node.get(name, {}).values():
+            pod = (seat.namespace, seat.name)
+            if not (pod in report.regiven or (pod in given and not seat.told)) or not seat.request.devices:
+                continue
+            if (seat.cards, seat.told) == self._cards_of(seat):
                 continue
             planned = seat.cards if not seat.told else None
             charge(columns, row, inventory, seat, self._ids, -1)
@@ -559,6 +582,7 @@ class ClusterState:
             np.array_equal(before[0], columns.extra[row]) and np.array_equal(before[1], columns.trouble[row])
         ):
             columns.version[row] += 1
+        if columns.version[row] != version:
             self._room += 1
 
     def _moved(self, seat: Seat, planned: Cards | None) -> Iterator[Notice]:
@@ -617,3 +641,5 @@ class ClusterState:
                     yield Leaked(name, namespace, pod, str(cards))
                 if found:
                     self._renew(name)
+            if report.doubted and report.settle(now):
+                yield from self._renew(name)

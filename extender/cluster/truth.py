@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from extender.cluster.assignment import Cards, Slice
 from extender.cluster.inventory import MOST_CARDS, MOST_MEMORY, Inventory, Mode
-from extender.cluster.mig import PREFIX, resource_of
+from extender.cluster.mig import resource_of
 from extender.cluster.request import GPU, SHARED
 from extender.wire import gpunode
 from extender.wire.gpunode import GPUNodeSpec, GPUNodeStatus, GPUStatus, Held, Memory, matrix_of
@@ -80,7 +80,7 @@ class Truth:
         """What rows are described by: while it stays the same, only who is where and what is used has changed."""
         cards = tuple((card.uuid, card.total, card.reserved, card.slack, card.offered) for card in self.cards)
         sliced = tuple((card.uuid, card.why) for card in self.sliced)
-        return cards, sliced, self.blocked, self.links, self.links_fault
+        return cards, sliced, self.given is None, self.blocked, self.links, self.links_fault
 
 
 def truth_of(spec: GPUNodeSpec, status: GPUNodeStatus) -> Truth:
@@ -93,6 +93,7 @@ def truth_of(spec: GPUNodeSpec, status: GPUNodeStatus) -> Truth:
     numbers = {gpu.uuid: number for number, gpu in enumerate(whole) if gpu.uuid}
     places = _places(cut)
     held = status.kubelet.held if status.kubelet is not None else None
+    numbers |= {uuid: len(whole) + at for at, uuid in enumerate(_unseen(status, held or ()))}
     links, links_fault = _links(spec, [gpu.index for gpu in whole])
     return Truth(
         cards=tuple(_card(gpu, identities.get(gpu.index), offered) for gpu in whole),
@@ -154,11 +155,12 @@ def described(inventory: Inventory, truth: Truth | None) -> Inventory:
 def _card(gpu: GPUStatus, identity: gpunode.GPU | None, offered: Collection[str] | None) -> Card:
     memory = gpu.memory or _NOTHING
     total = memory.total if 0 < memory.total <= MOST_MEMORY else 0
-    used = min(max(memory.used, 0), total)
+    most = total or MOST_MEMORY
+    used = min(max(memory.used, 0), most)
     pods: dict[str, int] = {}
     foreign = 0
     for process in gpu.processes or ():
-        amount = min(max(process.used or 0, 0), total)
+        amount = min(max(process.used or 0, 0), most)
         if process.pod is not None:
             pods[process.pod] = pods.get(process.pod, 0) + amount
         elif not process.hidden:
@@ -191,6 +193,20 @@ def _offered(status: GPUNodeStatus) -> frozenset[str] | None:
     )
 
 
+def _unseen(status: GPUNodeStatus, held: Collection[Held]) -> list[str]:
+    """Uuids of cards that the agent cannot see and the kubelet gives out: numbered behind the others."""
+    could = (status.kubelet.allocatable if status.kubelet is not None else None) or ()
+    seen = {gpu.uuid for gpu in status.gpus}
+    seen.update(uuid for gpu in status.gpus for one in gpu.instances for uuid in one.uuids)
+    told = {
+        device.partition("::")[0]
+        for each in (*held, *could)
+        if each.resource in (GPU, SHARED)
+        for device in each.devices
+    }
+    return sorted(uuid for uuid in told - seen if not uuid.startswith("MIG-"))
+
+
 def _places(cut: list[GPUStatus]) -> dict[str, tuple[int, int]]:
     """Card and start of each MIG instance whose place is told, by each of its uuids."""
     return {
@@ -213,9 +229,8 @@ def _given(
         pod = (each.namespace, each.pod)
         for device in each.devices:
             uuid, _, replica = device.partition("::")
-            if each.resource.startswith(PREFIX):
-                if uuid in places:
-                    slices.setdefault(pod, set()).add(Slice(each.resource, *places[uuid]))
+            if uuid in places:
+                slices.setdefault(pod, set()).add(Slice(each.resource, *places[uuid]))
             elif uuid not in numbers:
                 continue
             elif replica:

@@ -91,6 +91,12 @@ class Claims:
         """Who has a claim on the node."""
         return [each for uid, each in self._live.items() if each.node == node and self.is_claimed(uid)]
 
+    def nodes(self) -> set[str]:
+        """Where there are claims that are not being bound yet."""
+        return {
+            each.node for uid, each in self._live.items() if each.node is not None and self.is_claimed(uid)
+        }
+
     # beginning
 
     def seat(self, waiter: Waiter, row: int) -> bool:
@@ -154,7 +160,7 @@ class Claims:
     def _send(self, waiter: Waiter) -> None:
         """The pod may go to the node of its claim now."""
         assert waiter.node is not None
-        waiter.until = self.now + self._settings.claim
+        waiter.until, waiter.clearing = self.now + self._settings.claim, False
         waiter.wrote = waiter.node
         write = Release if waiter.gated else Nominate
         self.out.append(write(waiter.ref, waiter.node))
@@ -164,7 +170,7 @@ class Claims:
     def carried(self, uid: str) -> None:
         """The scheduler can see it now, so its time begins."""
         waiter = self._live.get(uid)
-        if waiter is not None and not waiter.victims:
+        if waiter is not None and not waiter.held_back:
             waiter.until = self.now + self._settings.claim
 
     def reserved(self, waiter: Waiter, node: str) -> None:
@@ -180,7 +186,13 @@ class Claims:
             winner = self.leaving.pop(uid)
             winner.victims -= {uid}
             if not winner.victims:
-                self._send(winner)
+                winner.clearing, winner.until = True, self.now + self._settings.claim
+                self._send_if_cleared(winner)
+
+    def _send_if_cleared(self, waiter: Waiter) -> None:
+        assert waiter.node is not None
+        if self._holds(waiter, waiter.node):
+            self._send(waiter)
 
     # ending
 
@@ -200,7 +212,9 @@ class Claims:
     def recheck(self, node: str) -> None:
         """The node has changed: claims that it does not hold any more end."""
         for waiter in self.on(node):
-            if not self._holds(waiter, node):
+            if waiter.clearing:
+                self._send_if_cleared(waiter)
+            elif not self._holds(waiter, node):
                 self.withdraw(waiter)
 
     def _holds(self, waiter: Waiter, node: str) -> bool:
@@ -277,11 +291,17 @@ class Claims:
 
     def elapse(self) -> None:
         """Time has passed: claims, rests and refusals that are old enough end."""
+        for waiter in [waiter for waiter in self._live.values() if waiter.clearing]:
+            self._send_if_cleared(waiter)
         for waiter in [waiter for waiter in self._live.values() if waiter.until <= self.now]:
             if not self.is_claimed(waiter.ref.uid):
                 waiter.until = math.inf
             elif waiter.victims:
                 self.fail(waiter, "those that were to make room for it have not left in time")
+            elif waiter.clearing:
+                self.fail(
+                    waiter, "those that made room for it are gone, and their room is not free on the node"
+                )
             else:
                 self.refuse(waiter, f"it was not bound there within {self._settings.claim:g} s")
         for uid in [uid for uid, waiter in self._resting.items() if waiter.rests_until <= self.now]:
@@ -301,7 +321,7 @@ class Claims:
     def _spare(self, waiter: Waiter) -> None:
         for victim in waiter.victims:
             self.leaving.pop(victim, None)
-        waiter.victims = NO_VICTIMS
+        waiter.victims, waiter.clearing = NO_VICTIMS, False
 
 
 def _ref(seat: Seat) -> Ref:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from extender import duration
 from extender.cluster.events import NodeSeen, PodGone, PodSeen
 from extender.cluster.inventory import Inventory
+from extender.cluster.reports import Beat, ReportGone, ReportSeen
 from extender.cluster.request import Request
 from extender.cluster.seats import Phase
 from extender.cluster.snapshot import Snapshot
@@ -124,6 +125,9 @@ class Giver:
                 self._gone(uid)
             case NodeSeen(node):
                 self._node_seen(node.metadata.name)
+            case ReportSeen(node=name) | ReportGone(name) | Beat(name):
+                self._node_seen(name)
+                self._reckon_cards(name)
 
     def budgets(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         """These are all the disruption budgets that there are now."""
@@ -167,6 +171,13 @@ class Giver:
             # Which cards a seat has may be another question now.
             self._inventories[name] = inventory
             self._stale |= snapshot.seats_by_node.get(name, {}).keys()
+
+    def _reckon_cards(self, name: str) -> None:
+        """The kubelet may have given pods of the node other cards than they were planned on."""
+        for uid, seat in self._book.snapshot().seats_by_node.get(name, {}).items():
+            candidate = self.lent.get(uid)
+            if candidate is not None and candidate.cards != seat.cards:
+                self._stale.add(uid)
 
     def _read(self, pod: Pod, seen: float) -> _Says:
         """`seen`: since when the pod is known to be bound, which it is not later than."""

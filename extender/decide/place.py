@@ -13,7 +13,7 @@ from _core import CLOSED, CONTENDED, FITS, LACKING, Ask, Table, best, fit, parts
 from extender.cluster.assignment import Cards, Slice
 from extender.cluster.columns import OPEN
 from extender.cluster.request import Request
-from extender.cluster.seats import Seat, charge_devices
+from extender.cluster.seats import Seat, imagine
 from extender.cluster.snapshot import Snapshot
 
 
@@ -66,7 +66,7 @@ def table_without(snapshot: Snapshot, node: str, leaving: Iterable[Seat]) -> Tab
     copy = snapshot.table.copy_row(snapshot.index.get(node))
     for leaver in leaving:
         if leaver.request.devices:
-            charge_devices(copy, 0, snapshot.inventories[node], leaver, snapshot.ids, -1)
+            imagine(copy, snapshot.inventories[node], leaver, snapshot.ids, -1)
     return copy
 
 

@@ -12,6 +12,7 @@ import math
 from typing import NamedTuple
 
 from extender.cluster.assignment import units
+from extender.cluster.columns import OPEN
 from extender.cluster.eligibility import Constraints, constraints_of
 from extender.cluster.events import (
     Filled,
@@ -136,7 +137,7 @@ class Planner:
                     self._ask_all_again()
             case Elsewhere(uid, rows):
                 waiter = self.waiters.get(uid)
-                if waiter is not None and self.claims.is_claimed(uid) and not waiter.victims:
+                if waiter is not None and self.claims.is_claimed(uid) and not waiter.held_back:
                     self.claims.move(waiter, rows)
             case Tick():
                 self._tick()
@@ -343,6 +344,15 @@ class Planner:
                 pool = self.pools.of_node(name)
                 if pool is not None and pool.policy.name in moved:
                     self._fill(name, pool)
+            for name in self.claims.nodes():
+                self.claims.recheck(name)
+
+    def _leave_closed(self) -> None:
+        """Claims on nodes that have closed since, as where an agent has fallen silent, end."""
+        snapshot = self._book.snapshot()
+        for name in self.claims.nodes():
+            if snapshot.table.state[snapshot.index.get(name)] != OPEN:
+                self.claims.recheck(name)
 
     def _node_gone(self, name: str) -> None:
         self.pools.node_gone(name)
@@ -360,6 +370,7 @@ class Planner:
         self.claims.elapse()
         self._turns.elapse()
         self._fill_again()
+        self._leave_closed()
         self.claims.changed = True
         if len(self.claims.room) > 2 * len(self.waiters) + 64:
             needed = {waiter.shape for waiter in self.waiters.values()}

@@ -53,8 +53,8 @@ class Shape:
     """Nodes that the scheduler refused, until when they are left alone."""
     strikes: dict[str, tuple[int, float]] = field(default_factory=dict)
     """How often it refused each, and until when that counts."""
-    never: tuple[int, bool] = (-1, False)
-    """As of which look of the nodes it was found whether none would hold such a pod even when empty."""
+    never: tuple[tuple[int, int], bool] = ((-1, -1), False)
+    """As of which looks of the nodes it was found whether none would hold such a pod even when empty."""
 
     def untry(self) -> None:
         """Forget that it fitted nowhere."""
@@ -279,8 +279,9 @@ class Room:
 
     def never_fits(self, snapshot: Snapshot, shape: Shape) -> bool:
         """As `never_fits`, worked out once for the nodes as they are."""
-        if shape.never[0] != self._looks:
-            shape.never = self._looks, never_fits(snapshot, shape)
+        looks = self._looks, snapshot.descriptions
+        if shape.never[0] != looks:
+            shape.never = looks, never_fits(snapshot, shape)
         return shape.never[1]
 
     # what the scheduler refused

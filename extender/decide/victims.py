@@ -16,7 +16,7 @@ from typing import NamedTuple
 from _core import CONTENDED, Ask
 from extender.cluster.assignment import split
 from extender.cluster.request import Request
-from extender.cluster.seats import Seat, charge_devices, share_cost
+from extender.cluster.seats import Seat, imagine, share_cost
 from extender.cluster.snapshot import Snapshot
 from extender.decide.lent import Candidate
 from extender.decide.place import fits
@@ -121,10 +121,10 @@ class Room:
             return False
         leavers = [seat for seat in leaving if seat.request.devices]
         for seat in leavers:
-            charge_devices(self.table, 0, self.inventory, seat, self._ids, -1)
+            imagine(self.table, self.inventory, seat, self._ids, -1)
         code = fits(self.table, 0, self._ask)
         for seat in leavers:
-            charge_devices(self.table, 0, self.inventory, seat, self._ids, 1)
+            imagine(self.table, self.inventory, seat, self._ids, 1)
         return code <= CONTENDED
 
     def lacks(self, resource: str) -> int:

@@ -53,6 +53,8 @@ class Waiter:
     node: str | None = None
     until: float = math.inf
     victims: frozenset[str] = NO_VICTIMS
+    clearing: bool = False
+    """They are gone, and the node's report still has them on its cards."""
     wrote: str | None = None
     """The nomination that we wrote and have not ended."""
     tries: int = 0
@@ -64,6 +66,11 @@ class Waiter:
     def standing(self) -> tuple[str | None, str, Shape | None, int, bool]:
         """What decides where in which line it belongs."""
         return self.pool, self.tenant, self.shape, self.priority, self.preemptible
+
+    @property
+    def held_back(self) -> bool:
+        """Its seat is kept, and it is not sent there before others have left."""
+        return bool(self.victims) or self.clearing
 
     @property
     def gated(self) -> bool:
@@ -92,7 +99,7 @@ class Waiter:
         cleared = self.look.nominated == self.node and look.nominated is None
         return (
             self.node is not None
-            and not self.victims
+            and not self.held_back
             and look.unschedulable
             and not look.gated
             and (cleared or not self.look.unschedulable)

@@ -112,6 +112,12 @@ def waits_for(
         if waiter.victims:
             many = f"{_count(len(waiter.victims), 'pod')} {'has' if len(waiter.victims) == 1 else 'have'}"
             return Reason.VICTIMS, f"A seat on {waiter.node} is kept for it until {many} left."
+        if waiter.clearing:
+            told = (
+                f"A seat on {waiter.node} is kept for it; the pods that made room are gone, "
+                "and the node has not reported yet that it is free."
+            )
+            return Reason.VICTIMS, told
         told = f"A seat on {waiter.node} is kept for it; the scheduler may bind it now."
         return Reason.SCHEDULER, told
     if waiter.look.gates:

@@ -30,7 +30,9 @@ class Watermarks:
     def of(self, policy: Policy) -> float | None:
         """The part of a card's memory that may be filled; None: as is usual."""
         mark = self._marks.get(policy.name)
-        return mark.at if mark is not None and policy.watermark_max is not None else policy.watermark
+        if mark is None or policy.watermark_max is None or policy.watermark not in (None, mark.base):
+            return policy.watermark
+        return min(mark.at, max(mark.base, policy.watermark_max))
 
     def step(self, policy: Policy, coming: bool, usual: float, now: float) -> bool:
         """Let the mark rise or fall by a step if it is time; tells whether it moved.
@@ -43,7 +45,11 @@ class Watermarks:
         most = max(base, policy.watermark_max)
         mark = self._marks.get(policy.name)
         if mark is None or mark.base != base or mark.at > most:
+            # A policy that says otherwise than before holds at once.
+            was = mark.at if mark is not None else base
             mark = self._marks[policy.name] = _Mark(base, base)
+            if was != base:
+                return True
         if now < mark.next:
             return False
         step = (most - base) / STEPS

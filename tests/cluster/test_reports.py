@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.events import Elapsed, Filled, NodeGone, NodeSeen, PodGone, PodSeen
+from extender.cluster.events import Elapsed, Filled, NodeGone, NodeSeen, PodGone, PodSeen, Promised
 from extender.cluster.notices import AgentSilent, Leaked, Moved, ReportUnreadable
 from extender.cluster.reports import Beat, ReportGone, ReportSeen
 from extender.cluster.request import request_of
@@ -13,6 +13,7 @@ from extender.cluster.state import ClusterState
 from extender.cluster.truth import truth_of
 from extender.config import Cards, Config
 from extender.decide.bind import Granted, Veto, seat_pod
+from extender.decide.place import fits_without
 from extender.wire.gpunode import GPUNodeSpec, Instance, Links
 from extender.wire.objects import Node
 from tests.builders import GPU, SHARED, book, node, pod, record_of
@@ -113,6 +114,32 @@ def test_declared_memory_counts_until_real_use_reaches_it_and_never_twice() -> N
         assert [charged + extra for charged, extra in both] == [counted * GIB, 0]
 
 
+@pytest.mark.parametrize("record", [record_of(shared=(0,)), record_of(shared=(1,)), None])
+@pytest.mark.parametrize("held", [{}, None])
+def test_nor_is_it_while_the_kubelet_has_not_told_where(record: str | None, held: Any) -> None:
+    """The pod's use is seen on card 0, its 20 GiB may be on either."""
+    state = book(shares(), config=HALF)
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="20Gi", at="n0", record=record)))
+    state.apply(report(card(0, pods={"uid-one": 15}), card(1), held=held, resource=SHARED))
+    assert ask(state, resource=SHARED, memory="20Gi") == ""
+    assert ask(state, resource=SHARED, memory="21Gi") != ""
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_leaves_takes_along_what_it_uses_beyond_its_charge(told: bool) -> None:
+    state = book(shares(), config=HALF)
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="5Gi", at="n0", record=record_of(shared=(0,)))))
+    held = {"one": ["GPU-0::0"]} if told else {}
+    state.apply(report(card(0, pods={"uid-one": 35}), card(1), held=held, resource=SHARED))
+    snapshot = state.snapshot()
+    wants = snapshot.ask(request_of(pod("new", {SHARED: 1}, memory="30Gi")))
+    assert wants is not None
+    assert ask(state, resource=SHARED, memory="30Gi") != ""
+    assert fits_without(snapshot, wants, "n0", [snapshot.seats["uid-one"]])
+    state.apply(ReportGone("n0"))
+    assert snapshot.seats["uid-one"].excess == ()
+
+
 def test_what_cannot_be_seen_belongs_to_the_owner_of_the_card_and_to_nobody_on_a_shared_one() -> None:
     state = book(wholes(), config=HALF)
     state.apply(PodSeen(pod("one", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
@@ -168,6 +195,113 @@ def test_an_instance_on_an_unhealthy_card_keeps_its_kind_from_being_given() -> N
             )
         )
         assert (ask(state, resource=mig) == "") is granted
+
+
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def cut(cards: int = 2) -> Node:
+    """Cards of which instances are cut on demand."""
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.count": str(cards),
+        "kvitej.io/mig": "dynamic",
+    }
+    return node("n0", {SLICE: 7 * cards}, labels=labels)
+
+
+def instances(number: int, *starts: int) -> list[Instance]:
+    return [
+        Instance(start, name="1g.10gb", start=start, size=1, uuids=[f"MIG-{number}-{start}"])
+        for start in starts
+    ]
+
+
+def test_instances_keep_their_place_on_a_card_that_takes_no_new_work() -> None:
+    state = book(cut())
+    first, second = instances(0, *range(7)), instances(1)
+    held = {f"p{start}": [f"MIG-0-{start}"] for start in range(7)}
+    for name in held:
+        state.apply(PodSeen(pod(name, {SLICE: 1}, at="n0", record=record_of(gpu=()))))
+    for why in ("", "Xid 79.", ""):
+        cards = card(0, mig=True, instances=first, why=why), card(1, mig=True, instances=second)
+        state.apply(report(*cards, held=held, resource=SLICE))
+        assert ask(state, resource=SLICE, count=7) == "", "the other card is free"
+        assert ask(state, resource=SLICE, count=8) != ""
+    state.apply(
+        report(
+            card(0, mig=True, instances=first, why="Xid 79."), card(1, mig=True), held=held, resource=SLICE
+        )
+    )
+    state.apply(PodGone("uid-p0"))
+    assert ask(state, resource=SLICE, count=8) != "", "what comes free on it is given to nobody"
+    state.check()
+
+
+def test_an_instance_where_none_can_be_is_not_believed() -> None:
+    state = book(cut())
+    state.apply(PodSeen(pod("one", {SLICE: 1}, at="n0")))
+    state.apply(
+        report(card(0, mig=True, instances=instances(0, 9)), held={"one": ["MIG-0-9"]}, resource=SLICE)
+    )
+    assert not state.snapshot().seats["uid-one"].told
+    assert ask(state, resource=SLICE, count=13) == ""
+    assert ask(state, resource=SLICE, count=14) != ""
+
+
+@pytest.mark.parametrize("kind", ["single", "mixed", "dynamic"])
+def test_instances_that_a_gone_pod_still_holds_are_given_to_nobody(kind: str) -> None:
+    resource = GPU if kind == "single" else SLICE
+    labels = {
+        "nvidia.com/mig.strategy": "single",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
+    }
+    nodes = {
+        "single": node("n0", {GPU: 7}, labels=labels),
+        "mixed": node("n0", {SLICE: 7}),
+        "dynamic": cut(1),
+    }
+    state = book(nodes[kind])
+    state.apply(
+        report(card(0, mig=True, instances=instances(0, 2)), held={"ghost": ["MIG-0-2"]}, resource=resource)
+    )
+    assert ask(state, resource=resource, count=7) == ""
+    for now in (0.0, 31.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    assert ask(state, resource=resource, count=7) != ""
+    assert ask(state, resource=resource, count=6) == ""
+
+
+def test_where_not_all_cards_are_seen_a_share_costs_at_least_its_part() -> None:
+    """An agent that sees one of two cards, or cannot read the memory of one; the kubelet knows both."""
+    held = {f"p{at}": [f"GPU-{at // 4}::{at % 4}"] for at in range(8)}
+    for seen in ([card(0)], [card(0), card(1, unreadable=True)]):
+        state = book(shares(), config=HALF)
+        for at, name in enumerate(held):
+            state.apply(PodSeen(pod(name, {SHARED: 1}, at="n0", record=record_of(shared=(at // 4,)))))
+        state.apply(report(*seen, held=held, resource=SHARED))
+        assert column(state, "given") == [4, 4]
+        state.apply(PodGone("uid-p7"))
+        assert ask(state, resource=SHARED, memory="11Gi") != "", "three parts of 10 GiB are beside it"
+        assert ask(state, resource=SHARED, memory="10Gi") == ""
+
+
+def test_a_report_that_knows_nothing_leaves_the_node_to_its_labels() -> None:
+    """As of an agent that was given neither the driver's library nor the kubelet's socket."""
+    state = book(shares(), config=HALF)
+    state.apply(report())
+    for at in range(7):
+        assert ask(state, resource=SHARED) == ""
+        state.apply(PodSeen(pod(f"p{at}", {SHARED: 1}, at="n0", record=record_of(shared=(at // 4,)))))
+    assert ask(state, resource=SHARED, memory="11Gi") != ""
+    assert ask(state, resource=SHARED, memory="10Gi") == ""
+
+
+def test_what_runs_on_a_card_whose_memory_is_not_told_is_not_nothing() -> None:
+    state = book(wholes(), config=HALF)
+    state.apply(report(card(0), card(1, foreign=50, unreadable=True), held={}))
+    assert "GPU 1" in ask(state)
 
 
 def test_a_report_completes_what_labels_do_not_tell() -> None:
@@ -256,6 +390,111 @@ def test_a_pod_that_is_seen_later_than_its_devices_is_no_leak() -> None:
     state.apply(PodSeen(pod("one", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
     state.apply(Beat("n0", 100.0))
     assert state.apply(Elapsed(100.0)) == ()
+
+
+def test_a_pod_is_not_believed_to_have_what_one_of_its_name_had_before() -> None:
+    """As in a StatefulSet: the kubelet names pods without their uid, and its word may be of the one before."""
+    old = pod("db-0", {SHARED: 1}, memory="20Gi", at="n0", uid="old", record=record_of(shared=(0,)))
+    new = pod("db-0", {SHARED: 1}, memory="20Gi", at="n0", uid="new", record=record_of(shared=(0,)))
+    told = report(card(0), card(1), held={"db-0": ["GPU-0::0"]}, resource=SHARED)
+    for order in ((PodGone("old"), PodSeen(new)), (PodSeen(new), PodGone("old"))):
+        state = book(shares(), pods=[old], config=HALF)
+        state.apply(told)
+        assert state.snapshot().seats["old"].told
+        for event in order:
+            state.apply(event)
+        assert not state.snapshot().seats["new"].told
+        assert ask(state, resource=SHARED, memory="25Gi") != "", "it may be on either card"
+        state.apply(told)
+        assert not state.snapshot().seats["new"].told, "nothing new was said"
+        state.apply(report(card(0), card(1), held={"db-0": ["GPU-1::0"]}, resource=SHARED))
+        assert state.snapshot().seats["new"].told
+        assert column(state, "given") == [0, 1]
+
+
+def test_what_the_kubelet_stands_by_for_long_enough_is_of_the_pod_that_has_the_name_now() -> None:
+    old, new = (pod("db-0", {GPU: 1}, at="n0", uid=uid, record=record_of(gpu=(1,))) for uid in ("old", "new"))
+    state = book(wholes(), pods=[old])
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-0"]}))
+    state.apply(PodGone("old"))
+    state.apply(Elapsed(0.0))
+    state.apply(PodSeen(new))
+    state.apply(Elapsed(20.0))
+    for beat, told in ((49.0, False), (51.0, True)):
+        state.apply(Beat("n0", beat))
+        state.apply(Elapsed(52.0))
+        state.check()
+        assert state.snapshot().seats["new"].told is told
+    assert column(state, "exclusive") == [1, 0]
+
+
+def test_a_leak_ends_when_the_kubelet_says_other_devices_of_its_name() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-1"]}))
+    for now in (0.0, 31.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    assert ask(state, count=2) != "", "it is leaked"
+    state.apply(PodSeen(pod("db-0", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+    assert not state.snapshot().seats["uid-db-0"].told
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-0"]}))
+    assert state.snapshot().seats["uid-db-0"].told
+    assert ask(state) == ""
+    state.apply(PodGone("uid-db-0"))
+    state.apply(report(card(0), card(1), held={}))
+    assert ask(state, count=2) == ""
+
+
+def test_a_leak_ends_when_the_pod_was_only_seen_late() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={"late": ["GPU-1"]}))
+    for now in (0.0, 31.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    state.apply(PodSeen(pod("late", {GPU: 1}, at="n0", record=record_of(gpu=(1,)))))
+    for now in (40.0, 80.0):
+        state.apply(Beat("n0", now))
+        state.apply(Elapsed(now))
+    assert state.snapshot().seats["uid-late"].told
+    assert ask(state) == "", "one of the two cards is free"
+
+
+def test_what_was_only_promised_has_no_device_yet() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={"db-0": ["GPU-1"]}))
+    waits = pod("db-0", {GPU: 1})
+    state.apply(PodSeen(waits))
+    state.apply(Promised(waits, "n0", record_of(gpu=(0,))))
+    assert not state.snapshot().seats["uid-db-0"].told
+
+
+def test_a_pod_that_is_changed_keeps_its_devices() -> None:
+    state = book(shares(), config=HALF)
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="20Gi", at="n0", record=record_of(shared=(0,)))))
+    state.apply(report(card(0), card(1), held={"one": ["GPU-1::0"]}, resource=SHARED))
+    state.apply(PodSeen(pod("one", {SHARED: 1}, memory="10Gi", at="n0", record=record_of(shared=(0,)))))
+    assert column(state, "given") == [0, 1]
+
+
+def test_who_waits_is_woken_when_the_kubelet_has_told_which_card_it_gave() -> None:
+    state = book(wholes(), config=HALF)
+    state.apply(PodSeen(pod("one", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+    bad = [card(0), card(1, foreign=3)]
+    state.apply(report(*bad, held={}))
+    assert ask(state) != ""
+    room = state.snapshot().room
+    state.apply(report(*bad, held={"one": ["GPU-1"]}))
+    assert ask(state) == ""
+    assert state.snapshot().room > room
+
+
+def test_pods_that_come_and_go_leave_nothing_behind() -> None:
+    state = book(wholes())
+    state.apply(report(card(0), card(1), held={}))
+    for number in range(3):
+        state.apply(PodSeen(pod(f"p{number}", {GPU: 1}, at="n0", record=record_of(gpu=(0,)))))
+        state.apply(PodGone(f"uid-p{number}"))
+    assert not state.snapshot().reports["n0"].departed
 
 
 @pytest.mark.parametrize("stale", ["labels", "closed"])

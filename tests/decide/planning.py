@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from extender.cluster.events import NodeGone, NodeSeen, Outcome, PodGone, PodSeen, Reserved, Settled
+from extender.cluster.limits import UNLIMITED, Limits
+from extender.cluster.reports import ReportGone, ReportSeen
 from extender.cluster.state import ClusterState
 from extender.decide.bind import Granted, seat_pod
 from extender.decide.claims import Settings
@@ -52,6 +54,7 @@ class Job:
     spec: tuple[tuple[str, Any], ...] = ()
     at: str | None = None
     record: str | None = None
+    memory: str | None = None
     nominated: str | None = None
     unschedulable: bool = False
 
@@ -73,6 +76,7 @@ class Job:
             namespace=self.tenant,
             at=self.at,
             record=self.record,
+            memory=self.memory,
             priority=self.priority,
             refused=self.unschedulable,
             created=f"2026-11-30T12:{self.born // 60:02}:{self.born % 60:02}Z",
@@ -95,6 +99,7 @@ class World:
         gpus: int = 8,
         settings: Settings | None = None,
         reclaim: Reclaim | None = None,
+        limits: Limits = UNLIMITED,
     ) -> None:
         self.now = 0.0
         self.nodes = dict.fromkeys(nodes, gpus)
@@ -102,6 +107,7 @@ class World:
         self.policies = Policies(policies)
         self.settings = settings or Settings()
         self.reclaim = reclaim
+        self.limits = limits
         self.said: list[Instruction] = []
         self.judge: Callable[[list[Instruction]], None] = lambda said: None
         self.start()
@@ -109,7 +115,7 @@ class World:
     def start(self) -> None:
         """The process begins and lists everything; what was to be carried out is forgotten."""
         self.todo: deque[Instruction] = deque()
-        self.state = ClusterState(managed_resources())
+        self.state = ClusterState(managed_resources(), limits=self.limits)
         for name, gpus in self.nodes.items():
             self.state.apply(NodeSeen(node(name, {GPU: str(gpus)})))
         for job in self.jobs.values():
@@ -126,7 +132,9 @@ class World:
         return instructions
 
     def tell(self, event: Happening) -> list[Instruction]:
-        if isinstance(event, PodSeen | PodGone | NodeSeen | NodeGone | Reserved | Settled):
+        if isinstance(
+            event, PodSeen | PodGone | NodeSeen | NodeGone | Reserved | Settled | ReportSeen | ReportGone
+        ):
             self.state.apply(event)
         return self.hear(self.planner.step(event, self.now))
 

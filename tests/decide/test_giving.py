@@ -13,6 +13,7 @@ from extender.decide.budgets import Budgets
 from extender.decide.giving import Giver, UnreadableMark, WouldEvict
 from extender.decide.instructions import (
     ClassesSeen,
+    Clear,
     Evict,
     Instruction,
     Nominate,
@@ -25,6 +26,7 @@ from extender.fairness.reading import Policies
 from extender.fairness.usage import timestamp
 from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, PREEMPTIBLE
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
+from tests import reports
 from tests.builders import GPU, node, record_of
 from tests.decide.lending import WALL, World, pod
 
@@ -246,6 +248,63 @@ def test_a_priority_class_makes_its_pods_preemptible_and_takes_it_back() -> None
     assert not world.planner.waiters["uid-x"].preemptible
 
 
+def test_who_holds_a_card_is_known_anew_when_the_kubelet_has_told() -> None:
+    world = World()
+    world.fill()
+    assert victims(world.wants())
+    held = {name: [f"GPU-{3 - at}"] for at, name in enumerate("abcd")}
+    world.see(reports.report(*map(reports.card, range(4)), held=held, namespace="batch"))
+    world.giver.catch_up(world.planner.pools.by_name["all"].ledger)
+    found = {name: world.giver.lent.get(f"uid-{name}") for name in "abcd"}
+    assert [each and each.cards and each.cards.whole for each in found.values()] == [(3,), (2,), (1,), (0,)]
+
+
+def test_the_winner_is_sent_when_the_report_says_that_the_card_is_empty() -> None:
+    """What a pod used is on its card until the agent has looked again, and Bind would veto."""
+    world = World()
+    world.fill()
+    names = {name: f"GPU-{at}" for at, name in enumerate("abcd")}
+
+    def told(*names_now: str) -> list[Instruction]:
+        cards = [
+            reports.card(at, pods={f"uid-{name}": 40} if name in names_now else {})
+            for at, name in enumerate(names)
+        ]
+        held = {name: [names[name]] for name in names_now}
+        return world.see(reports.report(*cards, held=held, namespace="batch"))
+
+    told(*names)
+    [_, evict] = world.wants()
+    assert isinstance(evict, Evict)
+    [gone] = evict.victims
+    assert world.see(PodGone(gone.uid)) == [], "it would be vetoed"
+    assert told(*names) == [], "a report from before"
+    assert world.retry() == []
+    assert world.state.snapshot().seats["uid-w"].node == "n0", "the room is kept for it"
+    said = " ".join(world.planner.explain("uid-w").sentences)
+    assert "the pods that made room are gone" in said
+    assert told(*(name for name in names if name != gone.name)) == [Release(evict.pod, "n0")]
+
+
+def test_a_winner_whose_room_stays_occupied_stands_in_line_again() -> None:
+    world = World()
+    world.fill()
+    names = {name: f"GPU-{at}" for at, name in enumerate("abcd")}
+    cards = [reports.card(at, pods={f"uid-{name}": 40}) for at, name in enumerate(names)]
+    held = {name: [uuid] for name, uuid in names.items()}
+    world.see(reports.report(*cards, held=held, namespace="batch"))
+    [_, evict] = world.wants()
+    assert isinstance(evict, Evict)
+    [gone] = evict.victims
+    world.see(PodGone(gone.uid))
+    del held[gone.name]
+    left = [reports.card(at, foreign=9 if name == gone.name else 0) for at, name in enumerate(names)]
+    assert world.see(reports.report(*left, held=held, namespace="batch")) == []
+    told = world.see(Tick(), 31.0)
+    assert any(isinstance(each, Clear) for each in told)
+    assert "uid-w" not in world.state.snapshot().seats
+
+
 def test_a_dry_run_only_reports_and_does_so_once() -> None:
     world = World(dry_run=True)
     world.fill()
@@ -281,7 +340,7 @@ def test_the_book_knows_what_is_borrowed_and_places_by_it() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["sit", "go", "node", "budget", "look", "class"]),
+        st.sampled_from(["sit", "go", "node", "budget", "look", "class", "report"]),
         st.integers(0, 5),
         st.integers(0, 3),
     ),
@@ -323,6 +382,13 @@ def test_what_is_kept_step_by_step_is_what_a_giver_finds_that_comes_later(steps:
         elif what == "budget":
             budgets = [pdb("p", which, {"matchLabels": {"n": str(how)}})]
             world.giver.budgets(budgets)
+        elif what == "report":
+            held = {f"p{which}": [f"GPU-{how}"]}
+            world.see(
+                reports.report(
+                    *map(reports.card, range(8)), node=f"n{which % 2}", held=held, namespace="batch"
+                )
+            )
         elif what == "class":
             world.see(ClassesSeen(frozenset({"cheap"} if how else ())))
         else:
