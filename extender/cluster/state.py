@@ -502,6 +502,9 @@ class ClusterState:
         columns.replicas[row] = inventory.replicas
         columns.order[row] = zlib.crc32(inventory.name.encode())
         columns.memory[row, : inventory.cards] = self._budgets(inventory)
+        if inventory.mode is Mode.INSTANCE:
+            # Where one `nvidia.com/gpu` is an instance, the label is of its memory, all of which is the pod's.
+            columns.memory[row, 0] = inventory.card_memory
         columns.cpu[row] = inventory.cpu
         columns.ram[row] = inventory.memory
         columns.part[row] = inventory.part
