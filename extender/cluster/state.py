@@ -552,6 +552,8 @@ class ClusterState:
         anew = report is None or report.renew(truth, event.status.when)
         if report is None:
             report = self._reports[name] = Report(truth, event.status.when)
+            for seat in self._seats_by_node.get(name, {}).values():
+                report.came(seat)
         report.look_for_strays(self._seats_by_node.get(name, {}).values())
         return self._renew(name) if anew else tuple(self._retell(name))
 
