@@ -15,7 +15,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from _core.allocator cimport bits
 from _core.cards cimport Need, Row, Seats, choose, free_cards, has_room, need_on, row_at
 from _core.checks cimport indices, whole_number
-from _core.columns cimport OPEN, STALE as SILENT, VACANT, Ask, Table, known_resources
+from _core.columns cimport INSTANCE, OPEN, STALE as SILENT, VACANT, Ask, Table, known_resources
 from _core.demand cimport Demand
 from _core.fragmentation cimport weigh
 from _core.instances cimport PLACE, asks_instances, can_cut
@@ -155,6 +155,12 @@ cdef int judge(Table table, Py_ssize_t row, Ask ask, bint soft) noexcept nogil:
     if lacking:
         return LACKING
     need = need_on(table, row, ask)
+    # There the row's first card stands for the instances, which are all alike.
+    if table.mode[row] == INSTANCE and ask.whole > 0 and ask.memory > 0:
+        if table.memory[row, 0] <= 0:
+            return MEMORY_UNKNOWN
+        if table.memory[row, 0] < ask.memory:
+            return MEMORY_TOO_SMALL
     if need.whole == 0 and need.shares == 0:
         return TAKEN if taken or not can_cut(table, row, ask, soft, NULL) else FITS
     cards = row_at(table, row, ask.memory, soft)

@@ -68,6 +68,7 @@ def report(
     model: str = "NVIDIA H100 80GB HBM3",
     links: Links | None = None,
     namespace: str = "team",
+    when: str = "",
 ) -> ReportSeen:
     """`held` gives the devices of each pod by its name, None: the kubelet is not asked. `offered` are devices."""
     kubelet = None
@@ -81,5 +82,5 @@ def report(
     return ReportSeen(
         node,
         GPUNodeSpec(gpus=[GPU(each.uuid, each.index, model) for each in cards], links=links),
-        GPUNodeStatus(gpus=list(cards), kubelet=kubelet),
+        GPUNodeStatus(when=when, gpus=list(cards), kubelet=kubelet),
     )

@@ -155,6 +155,29 @@ def _shares(geometry: Geometry) -> dict[str, Fraction]:
     return shares
 
 
+@lru_cache(256)
+def most_units(geometry: Geometry, offered: tuple[str, ...]) -> Fraction:
+    """The most that instances of one card, of the resources that are offered, can be charged at together, in GPUs.
+
+    It can be a little more than 1: a 3g is charged at half of an H100 for its memory, and four of its seven compute
+    slices are left.
+    """
+    shares = _shares(geometry)
+    pieces = {
+        (bits, shares[profile.resources[0]])
+        for index, profile in enumerate(geometry.profiles)
+        if not set(offered).isdisjoint(profile.resources)
+        for bits in geometry.placements(index).values()
+    }
+
+    @lru_cache(None)
+    def best(taken: int) -> Fraction:
+        more = (share + best(taken | bits) for bits, share in pieces if not taken & bits)
+        return max(more, default=Fraction(0))
+
+    return best(0)
+
+
 class _TableProfile(msgspec.Struct, frozen=True):
     name: str
     nvidia_smi_profile_id: int | None

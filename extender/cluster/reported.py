@@ -64,9 +64,16 @@ class Report:
         self.departed.pop(seat.uid, None)
         if self.former.get(name) == seat.uid:
             del self.former[name]
-        elif seat.phase is not Phase.CLAIMED and (name in self.former or name in self.leaked):
+        elif seat.phase is not Phase.CLAIMED and (
+            name in self.former or name in self.leaked or self._is_before(seat)
+        ):
             self.former.setdefault(name, "")
             self.doubted[name] = None
+
+    def _is_before(self, seat: Seat) -> bool:
+        """What is said of the pod's name was said before the pod began: both times are whole seconds of UTC."""
+        name = (seat.namespace, seat.name)
+        return name in (self.truth.given or {}) and bool(self.when) and self.when < seat.began
 
     def given_to(self, seat: Seat) -> Cards | None:
         """What the kubelet has given to the seat's pod, as far as it can be known that this pod is meant.

@@ -63,6 +63,8 @@ class Seat:
     """It can be asked back, as the planner reckons it; nothing is where no policy says so."""
     told: bool = False
     """`cards` are those that the kubelet has given it; a plan else."""
+    began: str = ""
+    """When the pod began on its node, as RFC 3339 writes it; when it was created, where that is not told."""
     excess: tuple[tuple[int, int], ...] = ()
     """By card, bytes that it really uses beyond what it is charged."""
 
@@ -276,4 +278,5 @@ def seat_of(pod: Pod, node: str, phase: Phase, record: str | None, fault: str) -
         memory_unknown=memory_unknown,
         preemptible=(metadata.labels or {}).get(PREEMPTIBLE) == "true",
         priority_class=pod.spec.priority_class_name if pod.spec else None,
+        began=(pod.status.start_time if pod.status else None) or metadata.creation_timestamp or "",
     )

@@ -508,6 +508,9 @@ class ClusterState:
         columns.replicas[row] = inventory.replicas
         columns.order[row] = zlib.crc32(inventory.name.encode())
         columns.memory[row, : inventory.cards] = self._budgets(inventory)
+        if inventory.mode is Mode.INSTANCE:
+            # Where one `nvidia.com/gpu` is an instance, the label is of its memory, all of which is the pod's.
+            columns.memory[row, 0] = inventory.card_memory
         columns.cpu[row] = inventory.cpu
         columns.ram[row] = inventory.memory
         columns.part[row] = inventory.part
@@ -555,6 +558,8 @@ class ClusterState:
         anew = report is None or report.renew(truth, event.status.when)
         if report is None:
             report = self._reports[name] = Report(truth, event.status.when)
+            for seat in self._seats_by_node.get(name, {}).values():
+                report.came(seat)
         report.look_for_strays(self._seats_by_node.get(name, {}).values())
         return self._renew(name) if anew else tuple(self._retell(name))
 

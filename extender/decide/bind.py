@@ -1,12 +1,13 @@
 """Bind, the last door: is the seat really free, now? A seat with its cards, or a veto with its reason."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from _core import CONTENDED, LACKING
+from _core import CONTENDED, IS_UNFIT, IS_WITHHELD, LACKING, Table
 from extender.cluster.assignment import record
 from extender.cluster.request import Request
-from extender.cluster.seats import Phase, Seat
+from extender.cluster.seats import Phase, Seat, share_cost
 from extender.cluster.snapshot import Snapshot
 from extender.decide.doubts import doubt
 from extender.decide.place import cards_for, fits, table_without
@@ -53,11 +54,14 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
     if seat is not None:
         table = table_without(snapshot, node, [seat])
         code = LACKING if ask is None else fits(table, 0, ask)
-        if code > CONTENDED:
+        if ask is None or code > CONTENDED:
             why = doubt(snapshot, table, 0, node, request, code)
             return Veto(f"the pod {_HELD[seat.phase]} {node}, which has changed since: {why}")
         if seat.cards is None:
             return Veto(f"the pod {_HELD[seat.phase]} {node}, which has changed since")
+        if node in snapshot.reports and seat.phase is Phase.CLAIMED and not _are_good(table, seat):
+            cards = cards_for(snapshot, table, 0, ask, soft=False)
+            return Granted(encode(record(request, snapshot.inventories[node], cards)))
         return Granted(seat.record)
     if ask is None:
         return Veto(f"{SENTENCES[LACKING]}: {describe(request)} on {node}")
@@ -67,6 +71,20 @@ def seat_pod(snapshot: Snapshot, uid: str, request: Request, node: str) -> Grant
         return Veto(f"{why}: {describe(request)} on {node}" if why == SENTENCES[code] else why)
     cards = cards_for(snapshot, snapshot.table, row, ask, soft=False)
     return Granted(encode(record(request, snapshot.inventories[node], cards)))
+
+
+def _are_good(table: Table, seat: Seat) -> bool:
+    """Whether the cards that the seat was planned on would do still; `table` has the node in row 0 without the seat."""
+    assert seat.cards is not None
+    shares = Counter(seat.cards.shared)
+    for card in {*seat.cards.whole, *shares}:
+        alone, trouble, memory = card in seat.cards.whole, table.trouble[0, card], int(table.memory[0, card])
+        left = memory - int(table.memory_used[0, card] + table.extra[0, card])
+        cost = (seat.declared or 0) if alone else shares[card] * share_cost(table, 0, card, seat.declared)
+        if trouble & (IS_UNFIT | IS_WITHHELD) or (alone and trouble) or (memory and left < cost):
+            return False
+    # Below 0, the card is cut no more.
+    return all(table.slices[0, place.card] >= 0 for place in seat.slices)
 
 
 def describe(request: Request) -> str:

@@ -5,30 +5,23 @@ pass takes its seat later, and a pool that is empty now would be full then. Pods
 of line do not count until it is lifted.
 """
 
-from extender.cluster.assignment import units
 from extender.cluster.eligibility import Constraints
 from extender.cluster.request import Request
-from extender.cluster.snapshot import Snapshot
 from extender.decide.plan import Planner
 from extender.decide.rules import Room
 from extender.fairness.ledger import MICRO
 
 
-def room_of(
-    planner: Planner, snapshot: Snapshot, policy: str, request: Request, constraints: Constraints
-) -> Room | None:
+def room_of(planner: Planner, policy: str, request: Request, constraints: Constraints) -> Room | None:
     """The room of the policy's pool; None while it has no nodes.
 
-    A pod is reckoned as in line: what it would be charged on the first node that it may use.
+    A pod is reckoned as in line: what it would be charged on the first node that would hold it.
     """
     pool = planner.pools.of(policy)
     if pool is None or not pool.nodes:
         return None
-    rows = planner.claims.room.shape(policy, request, constraints).eligible.all()
-    if len(rows):
-        asks = units(request, snapshot.inventories[snapshot.index.name(int(rows[0]))])
-    else:
-        asks = float(sum(count for _, count in request.devices))
+    found = planner.charge_of(planner.claims.room.shape(policy, request, constraints))
+    asks = found / MICRO if found is not None else float(sum(count for _, count in request.devices))
     used = sum(pool.ledger.used().values())
     waiting = sum(map(pool.line.units, pool.line.tenants()))
     return Room(pool.ledger.capacity / MICRO, used / MICRO, waiting / MICRO, asks)

@@ -259,13 +259,25 @@ class Planner:
             pool.pending.discard(uid)
 
     def _estimate(self, shape: Shape) -> int:
-        """What a pod of the shape will probably be charged: as on the first node that it may use."""
+        """What a pod of the shape will probably be charged: as on the first node that would hold it."""
+        found = self.charge_of(shape)
+        shape.homeless = found is None
+        return sum(count for _, count in shape.request.devices) * MICRO if found is None else found
+
+    def charge_of(self, shape: Shape) -> int | None:
+        """Millionths of a GPU that a pod is charged on the first node that would hold it; None: none ever would."""
         snapshot = self._book.snapshot()
-        rows = shape.eligible.all()
-        if not len(rows):
-            return sum(count for _, count in shape.request.devices) * MICRO
-        inventory = snapshot.inventories[snapshot.index.name(int(rows[0]))]
-        return round(units(shape.request, inventory) * MICRO)
+        row = self.claims.room.home(snapshot, shape)
+        if row is None:
+            return None
+        return round(units(shape.request, snapshot.inventories[snapshot.index.name(row)]) * MICRO)
+
+    def _estimate_again(self) -> None:
+        """Pods that no node would hold may have one now, where they are charged otherwise than was thought."""
+        lines = [self.pools.guests, *(pool.line for pool in self.pools.by_name.values())]
+        homeless = [(line, group) for line in lines for group in line.all_groups() if group.shape.homeless]
+        for line, group in homeless:
+            line.reckon(group, self._estimate(group.shape))
 
     def _gone(self, uid: str) -> None:
         """The pod waits no more: it is bound, over or deleted."""
@@ -371,6 +383,7 @@ class Planner:
         self._turns.elapse()
         self._fill_again()
         self._leave_closed()
+        self._estimate_again()
         self.claims.changed = True
         if len(self.claims.room) > 2 * len(self.waiters) + 64:
             needed = {waiter.shape for waiter in self.waiters.values()}
@@ -403,7 +416,7 @@ class Planner:
     def never_fits(self, pool: str | None, request: Request, constraints: Constraints) -> bool:
         """Whether no node that such pods may use would hold one even when empty; None: any pool's."""
         shape = self.claims.room.shape(pool, request, constraints)
-        return self.claims.room.never_fits(self._book.snapshot(), shape)
+        return self.claims.room.home(self._book.snapshot(), shape) is None
 
     def check(self) -> None:
         """AssertionError names what the planner has got wrong about the book."""

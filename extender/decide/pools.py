@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from extender.cluster.assignment import units
-from extender.cluster.geometry import unit_share
+from extender.cluster.geometry import most_units, profile_of, unit_share
 from extender.cluster.inventory import Inventory, Mode
 from extender.cluster.request import GPU, SHARED
 from extender.cluster.seats import Phase, Seat
@@ -211,9 +211,17 @@ def _labels(inventory: Inventory) -> dict[str, str]:
 
 
 def capacity_of(inventory: Inventory) -> int:
-    """Millionths of a GPU that the node adds to its pool: its cards, and its MIG instances at their part of one."""
+    """Millionths of a GPU that the node adds to its pool: its cards, and its MIG instances at their part of one.
+
+    Cards that are cut on demand offer all that could be cut, and never all of it at once.
+    """
     total = (inventory.cards - inventory.unseen) * MICRO
+    if inventory.geometry is not None:
+        offered = tuple(name for name, count in inventory.allocatable if count)
+        total += round(inventory.sliced * most_units(inventory.geometry, offered) * MICRO)
     for name, count in inventory.allocatable:
+        if inventory.geometry is not None and profile_of(inventory.geometry, name) is not None:
+            continue
         if name == GPU and inventory.mode is Mode.INSTANCE:
             name = "nvidia.com/mig-" + inventory.product.rpartition("-MIG-")[2]
         if name not in (GPU, SHARED):

@@ -53,8 +53,10 @@ class Shape:
     """Nodes that the scheduler refused, until when they are left alone."""
     strikes: dict[str, tuple[int, float]] = field(default_factory=dict)
     """How often it refused each, and until when that counts."""
-    never: tuple[tuple[int, int], bool] = ((-1, -1), False)
-    """As of which looks of the nodes it was found whether none would hold such a pod even when empty."""
+    home: tuple[tuple[int, int], int | None] = ((-1, -1), None)
+    """The first row that would hold such a pod if it were empty, and as of which looks of the nodes that was found."""
+    homeless: bool = False
+    """There was none when it was reckoned what such pods will be charged."""
 
     def untry(self) -> None:
         """Forget that it fitted nowhere."""
@@ -277,12 +279,12 @@ class Room:
         ram = columns.ram[rows] - columns.ram_used[rows] >= request.memory
         return np.asarray(cpu & ram)
 
-    def never_fits(self, snapshot: Snapshot, shape: Shape) -> bool:
-        """As `never_fits`, worked out once for the nodes as they are."""
+    def home(self, snapshot: Snapshot, shape: Shape) -> int | None:
+        """The first row that would hold a pod of the shape if it were empty; worked out once for nodes as they are."""
         looks = self._looks, snapshot.descriptions
-        if shape.never[0] != looks:
-            shape.never = looks, never_fits(snapshot, shape)
-        return shape.never[1]
+        if shape.home[0] != looks:
+            shape.home = looks, first_home(snapshot, shape)
+        return shape.home[1]
 
     # what the scheduler refused
 
@@ -308,12 +310,13 @@ class Room:
                     self.touch(self._rows[node])
 
 
-def never_fits(snapshot: Snapshot, shape: Shape) -> bool:
-    """Whether no node that may take such pods would hold one even when empty."""
+def first_home(snapshot: Snapshot, shape: Shape) -> int | None:
+    """The first row that would hold a pod of the shape if it were empty; None: none would."""
     rows = shape.eligible.all()
     ask = snapshot.ask(shape.request)
     if ask is None or not len(rows):
-        return True
+        return None
     columns, request = snapshot.columns, shape.request
     holds = (columns.cpu[rows] >= request.cpu) & (columns.ram[rows] >= request.memory)
-    return not bool((holds & ~np.isin(fit(snapshot.table, rows, ask), NEVER)).any())
+    found = rows[holds & ~np.isin(fit(snapshot.table, rows, ask), NEVER)]
+    return int(found[0]) if len(found) else None

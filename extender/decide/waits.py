@@ -8,7 +8,7 @@ from enum import Enum
 from extender.cluster.snapshot import Snapshot
 from extender.decide.bind import describe
 from extender.decide.pools import Pool
-from extender.decide.room import Shape, never_fits
+from extender.decide.room import Shape, first_home
 from extender.decide.waiter import Waiter
 from extender.fairness.ledger import FREE_FOR_ALL, MICRO, Ledger
 from extender.fairness.line import Group, Line
@@ -152,7 +152,7 @@ def _blocked(
             )
     if not _is_full(group.shape):
         return Reason.TURN, "It waits for its turn."
-    if never_fits(snapshot, group.shape):
+    if first_home(snapshot, group.shape) is None:
         return Reason.ROOM, f"No node that it may use would have {asks} for it even when empty."
     return Reason.ROOM, f"It waits for room: no node that it may use has {asks} free now."
 

@@ -144,7 +144,7 @@ class WaitDoor:
         """What the policy's pool has left for one more pod such as this; None while too little is known."""
         if self.planner is None:
             return None
-        return room_of(self.planner, self._book.snapshot(), policy.name, request_of(pod), constraints_of(pod))
+        return room_of(self.planner, policy.name, request_of(pod), constraints_of(pod))
 
     def offers(self, policy: Policy | None) -> frozenset[str] | None:
         """The MIG instances that nodes of the policy's pool have or can cut, or all nodes; None while none is known."""

@@ -10,6 +10,7 @@ from extender.cluster.geometry import (
     geometries,
     geometry_of,
     mig_resources,
+    most_units,
     normal,
     profile_of,
     unit_share,
@@ -153,3 +154,13 @@ PRODUCTS = [
     "NVIDIA-RTX-PRO-5000-Blackwell",
     "NVIDIA-RTX-PRO-4500-Blackwell",
 ]
+
+
+def test_a_card_is_charged_at_a_little_more_than_one_where_memory_and_compute_are_cut_unevenly() -> None:
+    h100, one, three = geometries()["H100-80GB"], "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+    assert most_units(h100, (one,)) == most_units(h100, (three,)) == 1
+    assert most_units(h100, (one, three)) == Fraction(1, 2) + 4 * Fraction(1, 7)
+    assert most_units(h100, ("nvidia.com/gpu",)) == 0
+    for geometry in geometries().values():
+        offered = tuple(name for profile in geometry.profiles for name in profile.resources)
+        assert 1 <= most_units(geometry, offered) < Fraction(5, 4) or not geometry.units

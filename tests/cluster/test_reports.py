@@ -412,6 +412,18 @@ def test_a_pod_is_not_believed_to_have_what_one_of_its_name_had_before() -> None
         assert column(state, "given") == [0, 1]
 
 
+@pytest.mark.parametrize("pod_first", [True, False])
+def test_nor_after_a_restart_if_it_was_said_before_the_pod_began(pod_first: bool) -> None:
+    new = pod("db-0", {GPU: 1}, at="n0", record=record_of(gpu=(1,)), created="2026-11-30T12:00:00Z")
+    for when, told in (("2026-11-30T11:59:58Z", False), ("2026-11-30T12:00:02Z", True)):
+        state = book(wholes())
+        said = report(card(0), card(1), held={"db-0": ["GPU-0"]}, when=when)
+        for event in (PodSeen(new), said) if pod_first else (said, PodSeen(new)):
+            state.apply(event)
+        state.check()
+        assert state.snapshot().seats["uid-db-0"].told is told
+
+
 def test_what_the_kubelet_stands_by_for_long_enough_is_of_the_pod_that_has_the_name_now() -> None:
     old, new = (pod("db-0", {GPU: 1}, at="n0", uid=uid, record=record_of(gpu=(1,))) for uid in ("old", "new"))
     state = book(wholes(), pods=[old])

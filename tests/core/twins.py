@@ -196,6 +196,8 @@ def judge(table: Table, row: int, ask: Ask, soft: bool) -> int:
         return {VACANT: UNKNOWN, SILENT: STALE}.get(int(table.state[row]), CLOSED)
     if any(table.allocatable[row, kind] < count for kind, count in asked(ask)):
         return LACKING
+    if table.mode[row] == INSTANCE and ask.whole and ask.memory and table.memory[row, 0] < ask.memory:
+        return MEMORY_TOO_SMALL if table.memory[row, 0] else MEMORY_UNKNOWN
     whole, shares = need_on(table, row, ask)
     cards = cards_on(table, row, soft)
     if whole > len(cards) or (shares and (not cards or table.replicas[row] <= 0)):

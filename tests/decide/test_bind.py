@@ -11,6 +11,7 @@ from extender.cluster.state import ClusterState
 from extender.decide.bind import AlreadyBound, Granted, Veto, describe, seat_pod
 from extender.wire.objects import Pod
 from tests.builders import GPU, MIG, SHARED, Json, book, claimed, container, node, pod, record_of
+from tests.reports import card, report
 
 
 def decide(state: ClusterState, asking: Pod, at: str) -> Granted | AlreadyBound | Veto:
@@ -202,3 +203,19 @@ def test_a_promised_seat_is_granted_with_its_own_devices_and_on_no_other_node() 
 def test_what_a_pod_asks_for_in_words() -> None:
     assert describe(request_of(pod("p", {GPU: "2", MIG: "1"}))) == "2 nvidia.com/gpu, 1 nvidia.com/mig-1g.5gb"
     assert describe(request_of(pod("p", {}))) == "nothing"
+
+
+def test_a_promised_seat_moves_where_its_card_has_filled_up_and_the_plan_is_what_happens() -> None:
+    """Another card of the node would do: the one that was promised would be filled beyond its watermark."""
+    labels = {"kvitej.io/card-choice": "planned", "nvidia.com/gpu.product": "H100"}
+    state = book(node("n0", {SHARED: 8}, memory=80 * 1024, replicas=4, labels=labels))
+    asking = pod("p", {SHARED: 1}, memory="30Gi")
+    state.apply(report(card(0), card(1), held={}))
+    state.apply(PodSeen(asking))
+    state.apply(Promised(asking, "n0", record_of(shared=(0,))))
+    for full, card_given in (((0, 40), 0), ((60, 0), 1), ((60, 60), None)):
+        state.apply(report(*(card(at, foreign=use) for at, use in enumerate(full)), held={}))
+        if card_given is None:
+            assert "no GPU of the node has as much memory free" in reason(state, asking)
+        else:
+            assert record(state, asking)["containers"]["main"] == {"shared": [card_given]}
