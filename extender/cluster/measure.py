@@ -20,8 +20,10 @@ def measure(
     floor: int,
     departed: Mapping[str, Collection[str]],
     withheld: Collection[int],
-) -> None:
+) -> bool:
     """Write the row's `extra` and `trouble`, and close what is cut on demand out of cards that take no new work.
+
+    Whether either is other than it was.
 
     Each seat's `excess` is what it adds to `extra`.
 
@@ -39,6 +41,7 @@ def measure(
     """
     anywhere, on = _by_card(seats)
     excess: dict[str, list[tuple[int, int]]] = {}
+    extras, troubles = [], []
     for number, card in enumerate(truth.cards[: inventory.cards]):
         here = {**anywhere, **on.get(number, {})}
         owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
@@ -51,8 +54,8 @@ def measure(
             if more > 0:
                 excess.setdefault(uid, []).append((number, more))
                 extra += more
-        columns.extra[row, number] = extra
-        columns.trouble[row, number] = (
+        extras.append(extra)
+        troubles.append(
             (IS_UNFIT if card.why else 0)
             | (IS_OCCUPIED if used.others > floor else 0)
             | (IS_WITHHELD if not card.offered or number in withheld else 0)
@@ -63,6 +66,10 @@ def measure(
             columns.slices[row, number] = -1
     for seat in seats:
         seat.excess = tuple(excess.get(seat.uid, ()))
+    many = len(extras)
+    before = columns.extra[row, :many].tolist(), columns.trouble[row, :many].tolist()
+    columns.extra[row, :many], columns.trouble[row, :many] = extras, troubles
+    return before != (extras, troubles)
 
 
 def is_measured(inventory: Inventory, truth: Truth) -> bool:

@@ -35,7 +35,8 @@ class Report:
     def renew(self, truth: Truth, when: str) -> bool:
         """The agent says this now, or it is read again. Whether rows are described otherwise by it."""
         given, had = truth.given or {}, self.truth.given or {}
-        self.regiven = {pod for pod in given.keys() | had.keys() if given.get(pod) != had.get(pod)}
+        pods = given.keys() | had.keys() if given is not had else ()
+        self.regiven = {pod for pod in pods if given.get(pod) != had.get(pod)}
         leaked = {pod: cards for pod, cards in self.leaked.items() if given.get(pod) == cards}
         for pod in self.former.keys() & (self.regiven | (self.former.keys() - given.keys())):
             del self.former[pod]

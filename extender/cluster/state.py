@@ -553,8 +553,8 @@ class ClusterState:
         name = event.node
         if event.status is None:
             return (ReportUnreadable(name, event.fault),) if event.fault else ()
-        truth = truth_of(event.spec, event.status)
         report = self._reports.get(name)
+        truth = truth_of(event.spec, event.status, report.truth if report is not None else None)
         anew = report is None or report.renew(truth, event.status.when)
         if report is None:
             report = self._reports[name] = Report(truth, event.status.when)
@@ -581,11 +581,7 @@ class ClusterState:
             charge(columns, row, inventory, seat, self._ids, -1)
             self._weigh(row, seat)
             yield from self._moved(seat, planned)
-        before = columns.extra[row].copy(), columns.trouble[row].copy()
-        self._measure(columns, row, name)
-        if not (
-            np.array_equal(before[0], columns.extra[row]) and np.array_equal(before[1], columns.trouble[row])
-        ):
+        if self._measure(columns, row, name):
             columns.version[row] += 1
         if columns.version[row] != version:
             self._room += 1
@@ -597,19 +593,19 @@ class ClusterState:
             if plan != given:
                 yield Moved(seat.namespace, seat.name, seat.uid, seat.node, str(plan), str(given))
 
-    def _measure(self, columns: Columns, row: int, name: str) -> None:
+    def _measure(self, columns: Columns, row: int, name: str) -> bool:
+        """Whether that changes anything."""
         report = self._reports.get(name)
-        if report is not None:
-            measure(
-                columns,
-                row,
-                self._inventories[name],
-                report.truth,
-                self._seats_by_node.get(name, {}).values(),
-                floor=self._limits.floor,
-                departed=report.ended(),
-                withheld={card for cards in report.leaked.values() for card in cards.whole},
-            )
+        return report is not None and measure(
+            columns,
+            row,
+            self._inventories[name],
+            report.truth,
+            self._seats_by_node.get(name, {}).values(),
+            floor=self._limits.floor,
+            departed=report.ended(),
+            withheld={card for cards in report.leaked.values() for card in cards.whole},
+        )
 
     def _budgets(self, inventory: Inventory) -> list[int]:
         """Bytes of each card that may be in use by all."""

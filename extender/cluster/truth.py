@@ -7,6 +7,7 @@ seat is the book's to know, so `Card` keeps them apart and `use` adds them up fo
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from extender.cluster.assignment import Cards, Slice
@@ -14,7 +15,15 @@ from extender.cluster.inventory import MOST_CARDS, MOST_MEMORY, Inventory, Mode
 from extender.cluster.mig import resource_of
 from extender.cluster.request import GPU, SHARED
 from extender.wire import gpunode
-from extender.wire.gpunode import GPUNodeSpec, GPUNodeStatus, GPUStatus, Held, Memory, matrix_of
+from extender.wire.gpunode import (
+    GPUNodeSpec,
+    GPUNodeStatus,
+    GPUStatus,
+    Held,
+    Kubelet,
+    Memory,
+    matrix_of,
+)
 from extender.wire.topo import LinkMatrix, TopoError
 
 PodName = tuple[str, str]
@@ -23,7 +32,8 @@ PodName = tuple[str, str]
 _NOTHING = Memory(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: eight are made of each report, and frozen ones take three times as long to make.
+@dataclass(slots=True)
 class Card:
     """One card as reported; amounts in bytes, `total` 0 where the driver does not tell.
 
@@ -60,22 +70,33 @@ class Use(NamedTuple):
     others: int
 
 
-@dataclass(frozen=True, slots=True)
+class Heard(NamedTuple):
+    """What the kubelet tells, and what its devices are: the number of each card, the place of each MIG instance."""
+
+    kubelet: Kubelet | None
+    numbers: Mapping[str, int]
+    places: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
 class Truth:
     """`cards` are not in MIG mode, `sliced` are; both by the book's numbers.
 
-    `given` is what the kubelet has given to each pod; None where it does not tell.
+    `given` is what the kubelet has given to each pod; None where it does not tell. `offered` are uuids of the cards
+    that it could give, whole or in parts, None likewise. Both follow from what was `heard`.
     """
 
     cards: tuple[Card, ...]
     sliced: tuple[Card, ...]
+    heard: Heard
     given: Mapping[PodName, Cards] | None
+    offered: frozenset[str] | None
     blocked: frozenset[str]
     """Resources of MIG instances of which a free one is on a card that takes no new work."""
     links: LinkMatrix | None = None
     links_fault: str = ""
 
-    @property
+    @cached_property
     def kind(self) -> tuple[object, ...]:
         """What rows are described by: while it stays the same, only who is where and what is used has changed."""
         cards = tuple((card.uuid, card.total, card.reserved, card.slack, card.offered) for card in self.cards)
@@ -83,22 +104,28 @@ class Truth:
         return cards, sliced, self.given is None, self.blocked, self.links, self.links_fault
 
 
-def truth_of(spec: GPUNodeSpec, status: GPUNodeStatus) -> Truth:
-    """What the report says; never raises."""
+def truth_of(spec: GPUNodeSpec, status: GPUNodeStatus, before: Truth | None = None) -> Truth:
+    """What the report says; never raises. What the kubelet tells as it did `before` is taken from there."""
     identities = {gpu.index: gpu for gpu in spec.gpus}
     told = sorted(status.gpus, key=lambda gpu: gpu.index)[:MOST_CARDS]
-    offered = _offered(status)
     whole = [gpu for gpu in told if not gpu.mig]
     cut = [gpu for gpu in told if gpu.mig]
     numbers = {gpu.uuid: number for number, gpu in enumerate(whole) if gpu.uuid}
-    places = _places(cut)
+    heard = Heard(status.kubelet, numbers, _places(cut))
     held = status.kubelet.held if status.kubelet is not None else None
-    numbers |= {uuid: len(whole) + at for at, uuid in enumerate(_unseen(status, held or ()))}
+    if before is not None and before.heard == heard:
+        heard, given, offered = before.heard, before.given, before.offered
+    else:
+        unseen = {uuid: len(whole) + at for at, uuid in enumerate(_unseen(status, held or ()))}
+        given = None if held is None else _given(held, numbers | unseen, heard.places)
+        offered = _offered(status)
     links, links_fault = _links(spec, [gpu.index for gpu in whole])
     return Truth(
         cards=tuple(_card(gpu, identities.get(gpu.index), offered) for gpu in whole),
         sliced=tuple(_card(gpu, identities.get(gpu.index), None) for gpu in cut),
-        given=None if held is None else _given(held, numbers, places),
+        heard=heard,
+        given=given,
+        offered=offered,
         blocked=frozenset(_blocked(status, cut, held or ())),
         links=links,
         links_fault=links_fault,
@@ -249,6 +276,8 @@ def _given(
 
 def _blocked(status: GPUNodeStatus, cut: list[GPUStatus], held: Collection[Held]) -> Iterator[str]:
     """The kubelet may give any free instance: one on an unhealthy card keeps all of its kind from being given."""
+    if all(gpu.health.healthy for gpu in cut):
+        return
     taken = {device for each in held for device in each.devices}
     could = status.kubelet.allocatable if status.kubelet is not None else None
     offered = None if could is None else {device for each in could for device in each.devices}
