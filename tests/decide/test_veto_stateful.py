@@ -258,8 +258,11 @@ class Veto(RuleBasedStateMachine):
         how=st.sampled_from(["bind", "bind", "write", "claim"]),
         card_=st.integers(0, CARDS - 1),
     )
-    def ask(self, name: str, declared: int, many: int, again: bool, how: str, card_: int) -> None:
+    def comes(self, name: str, declared: int, many: int, again: bool, how: str, card_: int) -> None:
         """A pod comes, perhaps under the name of one that is gone, and is bound, being bound, or promised a seat."""
+        self.ask(name, declared, many, again, how, card_)
+
+    def ask(self, name: str, declared: int, many: int, again: bool, how: str, card_: int) -> None:
         self.serial += 1
         self.now += 1
         called = self.gone.pop() if again and self.gone else f"p{self.serial}"
@@ -275,6 +278,15 @@ class Veto(RuleBasedStateMachine):
             self.state.apply(Promised(waiting, name, verdict.devices))
         else:
             self.state.apply(PodGone(new.uid))
+
+    @precondition(lambda self: self.sits)
+    @rule(data=st.data(), card_=st.integers(0, CARDS - 1))
+    def recreate(self, data: st.DataObject, card_: int) -> None:
+        """As a StatefulSet does: the next of the name comes at once, to the same node."""
+        gone = self.sits.pop(data.draw(st.sampled_from(sorted(self.sits))))
+        self.state.apply(PodGone(gone.uid))
+        self.gone.append(gone.name)
+        self.ask(gone.node, gone.declared, gone.many, True, "bind", card_)
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data(), bound=st.booleans(), card_=st.integers(0, CARDS - 1))
