@@ -101,6 +101,9 @@ class ClusterState:
         """The same of each node, completed by its report."""
         self._reports: dict[str, Report] = {}
         self._beats: dict[str, float] = {}
+        self._bereft: set[str] = set()
+        """Nodes whose report was deleted and still counts."""
+        self._now = 0.0
         self._watermarks: dict[str, float] = {}
         self._seats: dict[str, Seat] = {}
         self._seats_by_node: dict[str, dict[str, Seat]] = {}
@@ -180,10 +183,7 @@ class ClusterState:
             case ReportSeen():
                 return self._report_seen(event)
             case ReportGone(name):
-                if self._reports.pop(name, None) is not None:
-                    for seat in self._seats_by_node.get(name, {}).values():
-                        seat.excess = ()
-                    return self._renew(name)
+                self._report_gone(name)
             case Beat(name, at):
                 self._beats[name] = max(at, self._beats.get(name, at))
             case Filled(name, watermark):
@@ -478,6 +478,9 @@ class ClusterState:
             return
         del self._nodes[name]
         self._watermarks.pop(name, None)
+        if name in self._bereft:
+            self._bereft.discard(name)
+            del self._reports[name], self._beats[name]
         self._outlook.count_cards(had, None)
         for uid in [uid for uid, claim in self._claims.items() if claim.node == name]:
             del self._claims[uid]
@@ -553,6 +556,7 @@ class ClusterState:
         name = event.node
         if event.status is None:
             return (ReportUnreadable(name, event.fault),) if event.fault else ()
+        self._bereft.discard(name)
         report = self._reports.get(name)
         truth = truth_of(event.spec, event.status, report.truth if report is not None else None)
         anew = report is None or report.renew(truth, event.status.when)
@@ -562,6 +566,15 @@ class ClusterState:
                 report.came(seat)
         report.look_for_strays(self._seats_by_node.get(name, {}).values())
         return self._renew(name) if anew else tuple(self._retell(name))
+
+    def _report_gone(self, name: str) -> None:
+        """What was said last holds on, as if the agent were silent, while it says nothing and the node is there."""
+        if name in self._nodes and name in self._reports:
+            self._bereft.add(name)
+            self._beats[name] = self._now - self._limits.stale_after
+        else:
+            self._reports.pop(name, None)
+            self._beats.pop(name, None)
 
     def _retell(self, name: str) -> Iterator[Notice]:
         """Who is where, and what is used, may have changed, and nothing else."""
@@ -628,6 +641,7 @@ class ClusterState:
 
     def _age(self, now: float) -> Iterator[Notice]:
         """Agents that have been silent for too long, and devices that a pod which is gone has held for too long."""
+        self._now = now
         for name, report in self._reports.items():
             report.age = now - self._beats.setdefault(name, now)
             stale = report.age > self._limits.stale_after

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from extender import duration
 from extender.cluster.events import NodeSeen, PodGone, PodSeen
-from extender.cluster.inventory import Inventory
 from extender.cluster.reports import Beat, ReportGone, ReportSeen
 from extender.cluster.request import Request
 from extender.cluster.seats import Phase
@@ -108,8 +107,9 @@ class Giver:
         self._budgets = Budgets()
         self._says: dict[str, _Says] = {}
         self._entries: dict[str, Entry] = {}
-        self._inventories: dict[str, Inventory] = {}
         self._stale: set[str] = set()
+        self._changed: set[str] = set()
+        """Nodes whose pods may have other cards than before."""
         self._evictions: dict[str, _Eviction] = {}
         self._reported: dict[tuple[str, str], Victims] = {}
         self._notices: list[Notice] = []
@@ -124,10 +124,9 @@ class Giver:
             case PodGone(uid):
                 self._gone(uid)
             case NodeSeen(node):
-                self._node_seen(node.metadata.name)
+                self._changed.add(node.metadata.name)
             case ReportSeen(node=name) | ReportGone(name) | Beat(name):
-                self._node_seen(name)
-                self._reckon_cards(name)
+                self._changed.add(name)
 
     def budgets(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         """These are all the disruption budgets that there are now."""
@@ -164,17 +163,9 @@ class Giver:
         self._stale.discard(uid)
         self.lent.drop(uid)
 
-    def _node_seen(self, name: str) -> None:
-        snapshot = self._book.snapshot()
-        inventory = snapshot.inventories.get(name)
-        if inventory is not None and self._inventories.get(name) is not inventory:
-            # Which cards a seat has may be another question now.
-            self._inventories[name] = inventory
-            self._stale |= snapshot.seats_by_node.get(name, {}).keys()
-
-    def _reckon_cards(self, name: str) -> None:
-        """The kubelet may have given pods of the node other cards than they were planned on."""
-        for uid, seat in self._book.snapshot().seats_by_node.get(name, {}).items():
+    def _reckon_cards(self, snapshot: Snapshot, name: str) -> None:
+        """Pods of the node may have other cards: it is another node now, or the kubelet gave others than planned."""
+        for uid, seat in snapshot.seats_by_node.get(name, {}).items():
             candidate = self.lent.get(uid)
             if candidate is not None and candidate.cards != seat.cards:
                 self._stale.add(uid)
@@ -226,6 +217,9 @@ class Giver:
         self._stale |= ledger.fresh
         ledger.fresh.clear()
         snapshot = self._book.snapshot()
+        for name in self._changed:
+            self._reckon_cards(snapshot, name)
+        self._changed.clear()
         for uid in self._stale:
             candidate = self._candidate(snapshot, uid)
             if candidate is None:

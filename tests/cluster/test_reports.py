@@ -58,6 +58,9 @@ def test_the_watermark_leaves_a_part_of_what_the_driver_leaves() -> None:
     state.apply(Filled("n0", None))
     assert column(state, "memory") == [46 * GIB, 40 * GIB]
     state.apply(ReportGone("n0"))
+    assert column(state, "memory") == [46 * GIB, 40 * GIB], "what is missing opens nothing"
+    state.apply(NodeGone("n0"))
+    state.apply(NodeSeen(wholes()))
     assert column(state, "memory") == [40 * GIB, 40 * GIB]
 
 
@@ -136,8 +139,10 @@ def test_who_leaves_takes_along_what_it_uses_beyond_its_charge(told: bool) -> No
     assert wants is not None
     assert ask(state, resource=SHARED, memory="30Gi") != ""
     assert fits_without(snapshot, wants, "n0", [snapshot.seats["uid-one"]])
+    state.apply(NodeGone("n0"))
     state.apply(ReportGone("n0"))
-    assert snapshot.seats["uid-one"].excess == ()
+    state.apply(NodeSeen(shares()))
+    assert ask(state, resource=SHARED, memory="30Gi") == ""
 
 
 def test_what_cannot_be_seen_belongs_to_the_owner_of_the_card_and_to_nobody_on_a_shared_one() -> None:
@@ -566,7 +571,25 @@ def test_reports_and_nodes_come_and_go_in_any_order() -> None:
     state.apply(report(card(0), card(1), held={}))
     state.apply(NodeSeen(wholes()))
     assert ask(state) == ""
+    state.apply(NodeGone("n0"))
     state.apply(ReportGone("n0"))
+    state.apply(NodeSeen(wholes()))
+    assert ask(state, count=2) == ""
+
+
+def test_a_report_that_is_deleted_opens_no_card() -> None:
+    state = book(wholes(), config=Config(cards=Cards(stale_after=90, stale="closed")))
+    state.apply(report(card(0), card(1, why="Broken."), held={}))
+    state.apply(Beat("n0", 10.0))
+    state.apply(Elapsed(20.0))
+    state.apply(ReportGone("n0"))
+    assert "not healthy" in ask(state)
+    [silent] = state.apply(Elapsed(21.0))
+    assert isinstance(silent, AgentSilent)
+    assert "has not reported" in ask(state)
+    state.apply(report(card(0), card(1), held={}))
+    state.apply(Beat("n0", 22.0))
+    state.apply(Elapsed(23.0))
     assert ask(state, count=2) == ""
 
 
