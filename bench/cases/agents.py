@@ -48,6 +48,8 @@ AGENT_PERCENT = 1.0
 SERVE_PERCENT = 5.0
 
 CARDS, INSTANCES = 8, 7
+WHOLE = f"{CARDS} cards"
+"""The kind of node that has a goal: on one with MIG instances a report is three times as long."""
 SAMPLE_SECONDS = 5.0
 QUIET_SECONDS = 20.0
 BEATING_SECONDS = 40.0
@@ -102,7 +104,7 @@ async def _on_nodes(
             for name, machine in machines.items()
         }
         written = {
-            f"{CARDS} cards": await _written(api, "whole"),
+            WHOLE: await _written(api, "whole"),
             f"{CARDS} × {INSTANCES} instances": await _written(api, "sevenths"),
         }
         like = written[f"{CARDS} cards"].report
@@ -200,9 +202,8 @@ def _in_serve(
         seconds, used = time.monotonic() - begun, kvitej.process.cpu_seconds() - used
         _check_known(kvitej)
     metric = f"serve, {NODES:,} nodes of {kind}: CPU while {what}"
-    return [
-        measured(CASE, metric, 100 * used / seconds, "% of a core", at_most=None if silent else SERVE_PERCENT)
-    ]
+    goal = SERVE_PERCENT if kind == WHOLE and not silent else None
+    return [measured(CASE, metric, 100 * used / seconds, "% of a core", at_most=goal)]
 
 
 def _check_known(kvitej: programs.Kvitej) -> None:

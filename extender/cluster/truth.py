@@ -187,9 +187,11 @@ def _card(gpu: GPUStatus, identity: gpunode.GPU | None, offered: Collection[str]
     pods: dict[str, int] = {}
     foreign = 0
     for process in gpu.processes or ():
-        amount = min(max(process.used or 0, 0), most)
-        if process.pod is not None:
-            pods[process.pod] = pods.get(process.pod, 0) + amount
+        pod, amount = process.pod, process.used or 0
+        if not 0 <= amount <= most:
+            amount = min(max(amount, 0), most)
+        if pod is not None:
+            pods[pod] = pods.get(pod, 0) + amount
         elif not process.hidden:
             foreign += amount
     return Card(
