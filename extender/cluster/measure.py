@@ -7,7 +7,7 @@ from extender.cluster.assignment import split
 from extender.cluster.columns import Columns
 from extender.cluster.inventory import MOST_MEMORY, Inventory
 from extender.cluster.seats import Seat, shares_cost
-from extender.cluster.truth import Truth, use
+from extender.cluster.truth import Card, Truth, Use, use
 
 
 def measure(
@@ -39,18 +39,15 @@ def measure(
     withheld
         Cards that the kubelet cannot give although it offers them.
     """
-    anywhere, on = _by_card(seats)
+    anywhere, on = by_card(seats)
     excess: dict[str, list[tuple[int, int]]] = {}
     extras, troubles = [], []
     for number, card in enumerate(truth.cards[: inventory.cards]):
         here = {**anywhere, **on.get(number, {})}
-        owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
-        if owner is None:
-            owner = next((uid for uid, cards in departed.items() if card.uuid in cards), None)
-        used = use(card, here, owner, departed)
+        used = use_by(here, card, number, departed)
         extra = used.others
         for uid, amount in used.seated.items():
-            more = amount - _charged(columns, row, number, here[uid], inventory) if uid in here else 0
+            more = amount - _charged(columns, row, number, here[uid], inventory)
             if more > 0:
                 excess.setdefault(uid, []).append((number, more))
                 extra += more
@@ -77,7 +74,16 @@ def is_measured(inventory: Inventory, truth: Truth) -> bool:
     return len(truth.cards) >= inventory.cards and all(card.total for card in truth.cards[: inventory.cards])
 
 
-def _by_card(seats: Iterable[Seat]) -> tuple[dict[str, Seat], dict[int, dict[str, Seat]]]:
+def use_by(here: Mapping[str, Seat], card: Card, number: int, departed: Mapping[str, Collection[str]]) -> Use:
+    """Whose the memory of the card of that number is, where those seats may be on it; `departed` as in `measure`."""
+    owner = next((uid for uid, seat in here.items() if seat.told and _has_alone(seat, number)), None)
+    if owner is None:
+        owner = next((uid for uid, cards in departed.items() if card.uuid in cards), None)
+    found = use(card, here, owner, departed)
+    return Use({uid: amount for uid, amount in found.seated.items() if uid in here}, found.others)
+
+
+def by_card(seats: Iterable[Seat]) -> tuple[dict[str, Seat], dict[int, dict[str, Seat]]]:
     """By uid: seats that may be on any card, as theirs is not told, and those that are on each."""
     anywhere: dict[str, Seat] = {}
     on: dict[int, dict[str, Seat]] = {}

@@ -11,12 +11,12 @@ from extender.cluster import truth
 from extender.cluster.assignment import Cards, Slice, split
 from extender.cluster.columns import STALE
 from extender.cluster.inventory import Inventory, Mode
+from extender.cluster.measure import by_card, use_by
 from extender.cluster.mig import PREFIX
 from extender.cluster.reported import Report
 from extender.cluster.request import GPU
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.truth import use
 from extender.wire.cards import Card, Holder, NodeCards, Offer, Source
 from extender.wire.topo import Link, LinkClass
 
@@ -71,7 +71,8 @@ def _card(snapshot: Snapshot, node: str, number: int, seats: Collection[Seat]) -
     found = _blank(inventory, told, number)
     used: Mapping[str, int] = {}
     if report is not None and told is not None:
-        on_it = _use(report, told, number, seats)
+        anywhere, on = by_card(seats)
+        on_it = use_by({**anywhere, **on.get(number, {})}, told, number, report.ended())
         used = on_it.seated
         if told.total:
             found.used, found.others = sum(used.values()) + on_it.others, on_it.others
@@ -148,23 +149,6 @@ def _blank(inventory: Inventory, told: truth.Card | None, number: int) -> Card:
 
 def _told(cards: tuple[truth.Card, ...], number: int) -> truth.Card | None:
     return cards[number] if number < len(cards) else None
-
-
-def _use(report: Report, told: truth.Card, number: int, seats: Iterable[Seat]) -> truth.Use:
-    """Whose the card's memory is, as `extender.cluster.measure` counts it."""
-    here, owner = set(), None
-    for seat in seats:
-        cards = seat.cards
-        if not seat.told or cards is None or number in (*cards.whole, *cards.shared):
-            here.add(seat.uid)
-        if seat.told and cards is not None and number in cards.whole:
-            owner = seat.uid
-    departed = report.ended()
-    if owner is None:
-        owner = next((uid for uid, alone in departed.items() if told.uuid in alone), None)
-    found = use(told, here, owner, departed)
-    seated = {uid: amount for uid, amount in found.seated.items() if uid not in departed}
-    return truth.Use(seated, found.others)
 
 
 def _holder(seat: Seat, used: int | None, cards: Cards | None = None, number: int = 0) -> Holder:
