@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import aiohttp
+import uvloop
 from rich.console import Console
 
 from extender import log
@@ -58,7 +59,7 @@ def serve_cluster(
     file = clusterfile.find(cluster)
     # The table tells each decision; the log would tell it again between the rows.
     log.setup(config.log.level if config.log.level in ("debug", "error") else "warning", config.log.format)
-    if not asyncio.run(_serve(file, config, host, port, http, once)):
+    if not uvloop.run(_serve(file, config, host, port, http, once)):
         sys.exit(1)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
+import uvloop
 from aiohttp import web
 
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
@@ -96,7 +97,7 @@ def serve_kubernetes(
 ) -> None:
     """The extender for a real cluster; `kubeconfig` is a file, or `in-cluster` for the pod's service account."""
     path = None if kubeconfig == "in-cluster" else Path(kubeconfig)
-    asyncio.run(_serve_kubernetes(path, config, host, port, http, webhook))
+    uvloop.run(_serve_kubernetes(path, config, host, port, http, webhook))
 
 
 @contextlib.asynccontextmanager
