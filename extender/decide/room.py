@@ -204,12 +204,16 @@ class Room:
         """
         rows = self._untried(shape)
         if len(rows) > _FEW:
-            rows = rows[self._feeds(snapshot, shape.request, rows)]
             out = [*barred, *(self._rows.get(node, -1) for node in shape.refused)]
             rows = rows[~np.isin(rows, out)] if out else rows
+            row = self._best(snapshot, shape, rows, borrowed)
+            # Most rows have the CPU and the memory, so that is asked of all only where the best has not.
+            if row is not None and not self._feeds(snapshot, shape.request, np.array([row], np.int32))[0]:
+                fed = rows[self._feeds(snapshot, shape.request, rows)]
+                row = self._best(snapshot, shape, fed, borrowed)
         else:
             rows = np.array(self._fitting(snapshot, shape, rows, barred), np.int32)
-        row = self._best(snapshot, shape, rows, borrowed)
+            row = self._best(snapshot, shape, rows, borrowed)
         if row is None:
             shape.tried = self._first + len(self._log)
         return row
