@@ -1,4 +1,4 @@
-"""What kvitej is measured against, each a process of its own on plain aiohttp and asyncio.
+"""What kvitej is measured against, each a process of its own on plain aiohttp and on the loop that kvitej runs on.
 
 `floor` only reads a body and answers as many bytes as it was told: what any aiohttp handler costs. `extender` is a
 trivial extender that accepts every node, knows nothing and binds: what any extender in Python costs the scheduler.
@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import click
 import msgspec
+import uvloop
 import yaml
 from aiohttp import web
 
@@ -139,6 +140,7 @@ def _serve(app: web.Application, port: int, tls: ssl.SSLContext | None = None) -
         access_log=None,
         print=None,
         keepalive_timeout=3600,
+        loop=uvloop.new_event_loop(),
     )
 
 
