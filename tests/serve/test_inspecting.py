@@ -25,8 +25,8 @@ from extender.serve import inspecting
 from extender.serve.app import operations, reviews
 from extender.serve.book import Book
 from extender.serve.inspecting import DevicesDoor
+from extender.serve.listening import listening
 from extender.serve.metrics import Metrics
-from extender.serve.run import listening
 from extender.serve.tokens import ByToken
 from extender.wire.cards import Devices
 from tests.builders import GPU, book, node

@@ -19,7 +19,7 @@ from extender.config import Config
 from extender.serve import tls
 from extender.serve.app import reviews
 from extender.serve.book import Refusal
-from extender.serve.run import Webhook, listening, reviewing
+from extender.serve.listening import Webhook, listening, reviewing
 from extender.serve.tls import Certificate, CertificateError
 from tests.builders import GPU, Json, container, raw_pod
 from tests.fairness.builders import policy
