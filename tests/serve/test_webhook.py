@@ -56,6 +56,7 @@ def test_a_validating_review_counts_its_pod_once_and_a_dry_run_never() -> None:
     assert refused["status"]["message"].startswith(
         "kvitej: the queue of tenant training is full: 1 of 1 pods"
     )
+    assert "details" not in refused["status"], "clients would wait for retryAfterSeconds in silence"
     response(served.door.validate(body))
     value = served.metrics.registry.get_sample_value(
         "kvitej_refusals_total", {"tenant": "training", "reason": "queue-full"}
