@@ -69,6 +69,8 @@ def _has(node: NodeCards) -> Iterator[str]:
 def _reported(node: NodeCards) -> Iterator[str]:
     if node.agent == "none":
         yield "no agent"
+    elif node.agent == "unreadable":
+        yield "agent's report cannot be read"
     elif node.agent == "stale":
         yield f"agent silent for {node.age or 0:.0f} s"
     else:

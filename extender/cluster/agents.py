@@ -14,9 +14,13 @@ from extender.cluster.truth import truth_of
 
 
 class Agents:
-    """Keeps `reports`, by node, also of nodes that are not there (yet)."""
+    """Keeps `reports`, by node, also of nodes that are not there (yet).
+
+    `unreadable` says by node why what its agent has written since can't be read.
+    """
 
     def __init__(self, reports: dict[str, Report], rows: Rows, limits: Limits) -> None:
+        self.unreadable: dict[str, str] = {}
         self._reports = reports
         self._rows = rows
         self._limits = limits
@@ -28,8 +32,12 @@ class Agents:
     def seen(self, event: ReportSeen) -> tuple[Notice, ...]:
         """The node's agent says this."""
         name = event.node
+        if event.fault:
+            self.unreadable[name] = event.fault
+            return (ReportUnreadable(name, event.fault),)
+        self.unreadable.pop(name, None)
         if event.status is None:
-            return (ReportUnreadable(name, event.fault),) if event.fault else ()
+            return ()
         self._bereft.discard(name)
         report = self._reports.get(name)
         truth = truth_of(event.spec, event.status, report.truth if report is not None else None)
@@ -43,6 +51,7 @@ class Agents:
 
     def gone(self, name: str) -> None:
         """What was said last holds on, as if the agent were silent, while it says nothing and the node is there."""
+        self.unreadable.pop(name, None)
         if name in self._rows.inventories and name in self._reports:
             self._bereft.add(name)
             self._beats[name] = self._now - self._limits.stale_after

@@ -106,6 +106,7 @@ class ClusterState:
             worst_case=rows.worst_case,
             unlisted=self._unlisted.nodes,
             reports=self._reports,
+            unreadable=self._agents.unreadable,
             watermarks=rows.watermarks,
             watermark=self._limits.watermark,
             generation=self._generation,

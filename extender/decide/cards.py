@@ -17,7 +17,7 @@ from extender.cluster.reported import Report
 from extender.cluster.request import GPU
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
-from extender.wire.cards import Card, Holder, NodeCards, Offer, Source
+from extender.wire.cards import Agent, Card, Holder, NodeCards, Offer, Source
 from extender.wire.topo import Link, LinkClass
 
 
@@ -26,7 +26,10 @@ def nodes_with_cards(snapshot: Snapshot) -> list[str]:
     return sorted(
         name
         for name, inventory in snapshot.inventories.items()
-        if inventory.allocatable or name in snapshot.reports or _seats(snapshot, name)
+        if inventory.allocatable
+        or name in snapshot.reports
+        or name in snapshot.unreadable
+        or _seats(snapshot, name)
     )
 
 
@@ -43,7 +46,7 @@ def cards_of(snapshot: Snapshot, node: str) -> NodeCards:
         cards.sort(key=lambda card: card.index)
     return NodeCards(
         node=node,
-        agent="none" if report is None else "stale" if report.stale else "fresh",
+        agent=_agent(snapshot, node),
         age=report.age if report is not None else None,
         when=report.when if report is not None else "",
         problems=list(_problems(snapshot, inventory, report, seats)),
@@ -55,6 +58,13 @@ def cards_of(snapshot: Snapshot, node: str) -> NodeCards:
         unplaced=[_holder(seat, None) for seat in seats if _is_lost(seat, inventory, report)],
         links=[list(map(str, row)) for row in inventory.links.links] if inventory.links else None,
     )
+
+
+def _agent(snapshot: Snapshot, node: str) -> Agent:
+    if node in snapshot.unreadable:
+        return "unreadable"
+    report = snapshot.reports.get(node)
+    return "none" if report is None else "stale" if report.stale else "fresh"
 
 
 def _seats(snapshot: Snapshot, node: str) -> list[Seat]:
@@ -219,6 +229,9 @@ def _problems(
         yield f"kube-scheduler does not ask kvitej about {resource}: add it to the extender's managedResources."
     if inventory.links_fault:
         yield f"Its links count as unknown: {inventory.links_fault.rstrip('.')}."
+    if name in snapshot.unreadable:
+        then = "" if report is None else ", so the last one that could be counts"
+        yield f"Its agent's report cannot be read{then}: {snapshot.unreadable[name].rstrip('.')}."
     if report is None:
         return
     if report.stale:

@@ -15,6 +15,9 @@ has lasted for too long, the device is leaked.
 """
 
 
+Agent = Literal["fresh", "stale", "none", "unreadable"]
+
+
 class Holder(Slim, omit_defaults=True):
     """Who has a card or a part of it.
 
@@ -71,7 +74,9 @@ class Offer(Slim):
 
 
 class NodeCards(Slim):
-    """`agent` is fresh, stale or none; `age` are seconds since it last stood by its report, `when` is its time of that.
+    """`agent` is fresh, stale or none; unreadable: what it wrote last can't be read, so what it said before counts.
+
+    `age` are seconds since it last stood by its report, `when` is its time of the one that counts.
 
     `problems` are sentences. `watermark` is the part of the memory that may be filled. `choice`: the kubelet chooses
     the card, or a plugin hands out the planned one. `replicas` is into how many shares a card is divided, 0 for none.
@@ -80,7 +85,7 @@ class NodeCards(Slim):
     """
 
     node: str
-    agent: Literal["fresh", "stale", "none"]
+    agent: Agent
     age: float | None
     when: str
     problems: list[str]
