@@ -38,6 +38,13 @@ class Holder(Slim, omit_defaults=True):
     used: int | None = None
 
 
+class FreeInstance(Slim):
+    """A MIG instance such as 3g.40gb, from unit `start` on; None where that is not told."""
+
+    instance: str
+    start: int | None
+
+
 class Card(Slim):
     """One card. Where no agent reports it, `index` counts from 0 and `uuid` is None.
 
@@ -46,6 +53,7 @@ class Card(Slim):
     `limit`, the watermark in bytes. For cards in MIG mode, whose instances the hardware keeps apart, there is neither.
     `healthy` is None where nobody tells; `why` not is a sentence. `trouble` has occupied: others use too much for it
     to be given as a whole; and withheld: the kubelet can't give it. `links` is how it is linked to the others.
+    `free` are MIG instances that exist and that the kubelet has given to nobody; None where it does not tell.
     """
 
     index: int
@@ -63,6 +71,7 @@ class Card(Slim):
     trouble: list[Literal["occupied", "withheld"]]
     links: str
     holders: list[Holder]
+    free: list[FreeInstance] | None
 
 
 class Offer(Slim):

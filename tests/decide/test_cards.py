@@ -21,8 +21,8 @@ from extender.decide.cards import cards_of, nodes_with_cards
 from extender.decide.reasons import SENTENCES
 from extender.decide.watermarks import PAUSE, STEPS
 from extender.serve.metrics import Metrics
-from extender.wire.cards import Card, Devices, Holder, NodeCards, Offer
-from extender.wire.gpunode import GPUNodeSpec
+from extender.wire.cards import Card, Devices, FreeInstance, Holder, NodeCards, Offer
+from extender.wire.gpunode import GPUNodeSpec, GPUNodeStatus, Instance, Kubelet, Problem
 from tests.builders import GPU, SHARED, book, node, pod, record_of
 from tests.cards import clinic
 from tests.cluster.test_kinds import ONE, THREE, cut_on_demand
@@ -121,6 +121,7 @@ def test_instances_that_the_kubelet_has_given_are_on_their_card() -> None:
     assert memory(cut) == [9, 2, None, None], "the hardware keeps instances apart"
     half = Holder("team", "half", "given", "bound", instance="3g.40gb", start=4, used=7 * GIB)
     assert cut.holders == [half]
+    assert (plain.free, cut.free) == ([], [FreeInstance("3g.40gb", 0)])
     assert [each.pod for each in mig.unplaced] == ["other"]
     assert mig.offers == [Offer(GPU, 1, 0), Offer("nvidia.com/mig-3g.40gb", 2, 2)]
 
@@ -134,6 +135,42 @@ def test_instances_that_are_cut_on_demand_are_where_they_are_planned() -> None:
     assert places.keys() == {"big", "small"}
     assert all(source == "planned" and start is not None for source, _, start in places.values())
     assert seen(state, "n0").unplaced == []
+
+
+def test_instances_are_free_that_the_kubelet_could_give_and_that_are_planned_for_nobody() -> None:
+    state = book(cut_on_demand("n0", 1))
+    state.apply(PodSeen(pod("p", {THREE: 1}, at="n0")))
+    ((place,),) = ([each.start for each in card.holders] for card in seen(state, "n0").cards)
+    instances = [
+        Instance(1, name="3g.20gb", start=place, uuids=["MIG-1"]),
+        Instance(2, name="1g.5gb+me", uuids=["MIG-2"]),
+        Instance(3, name="1g.5gb", start=2, uuids=["MIG-3"]),
+        Instance(4, name="1g.5gb", start=3, uuids=["MIG-4"]),
+        Instance(5, name="1g.5gb", start=7),
+    ]
+    for held, offered, free in (
+        (None, None, None),
+        ({"late": ["MIG-4"]}, None, [("1g.5gb.me", None), ("1g.5gb", 2)]),
+        ({}, ["MIG-1", "MIG-4"], [("1g.5gb", 3)]),
+        ({"late": ["MIG-4::0"]}, ["MIG-4::0", "MIG-4::1", "MIG-2::0"], [("1g.5gb.me", None)]),
+    ):
+        state.apply(report(card(0, mig=True, instances=instances), held=held, offered=offered, resource=ONE))
+        (found,) = seen(state, "n0").cards
+        assert found.free == (None if free is None else [FreeInstance(*each) for each in free])
+        assert ("free: 1g.5gb.me at ?" in printed(seen(state, "n0"))) is (("1g.5gb.me", None) in (free or ()))
+
+
+def test_what_is_wrong_with_the_driver_is_told_whether_or_not_it_had_cards() -> None:
+    state = book(node("n0", {GPU: 1}), node("n1", {GPU: 1}))
+    hangs = Problem("DriverHangs", "The NVIDIA driver does not answer.")
+    for name, cards in (("n0", []), ("n1", [card(0)])):
+        status = GPUNodeStatus(gpus=cards, problem=hangs, kubelet=Kubelet(held=[]))
+        state.apply(ReportSeen(name, GPUNodeSpec(), status))
+        found = seen(state, name)
+        assert found.problems == ["The driver tells its agent nothing: The NVIDIA driver does not answer."]
+        assert f"\n{found.problems[0]}\n" in printed(found)
+    state.apply(report(card(0), held={}, node="n1"))
+    assert seen(state, "n1").problems == []
 
 
 def test_a_silent_agent_and_what_then() -> None:
