@@ -140,7 +140,8 @@ def serve(
 
         serve_cluster(cluster, configuration, host=host, port=port, http=http, once=once)
     elif kubeconfig is not None:
-        from extender.serve.run import Webhook, serve_kubernetes
+        from extender.serve.listening import Webhook
+        from extender.serve.run import serve_kubernetes
 
         serve_kubernetes(
             kubeconfig,

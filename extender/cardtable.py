@@ -69,6 +69,8 @@ def _has(node: NodeCards) -> Iterator[str]:
 def _reported(node: NodeCards) -> Iterator[str]:
     if node.agent == "none":
         yield "no agent"
+    elif node.agent == "unreadable":
+        yield "agent's report cannot be read"
     elif node.agent == "stale":
         yield f"agent silent for {node.age or 0:.0f} s"
     else:
@@ -100,7 +102,7 @@ def _cards(node: NodeCards) -> Table:
             *(gib(amount) or said for amount, said in zip(amounts, unknown, strict=True)),
             *((card.links,) if linked else ()),
         ]
-        who = [_who(holder) for holder in card.holders] or ["-"]
+        who = [*map(_who, card.holders), *_free(card)] or ["-"]
         table.add_row(*cells, who[0], style=None if state in ("ok", "?") else "yellow")
         for other in who[1:]:
             table.add_row(*[""] * len(cells), other)
@@ -135,6 +137,14 @@ def _who(holder: Holder) -> str:
     if holder.used is not None:
         said.append(f"uses {gib(holder.used)}" + (f" of {gib(holder.declared)}" if holder.declared else ""))
     return f"{holder.namespace}/{holder.pod}: {', '.join(said)}"
+
+
+def _free(card: Card) -> Iterator[str]:
+    starts: dict[str, list[str]] = {}
+    for each in card.free or ():
+        starts.setdefault(each.instance or "?", []).append("?" if each.start is None else str(each.start))
+    if starts:
+        yield "free: " + "; ".join(f"{name} at {', '.join(found)}" for name, found in starts.items())
 
 
 def _phase(holder: Holder) -> str:

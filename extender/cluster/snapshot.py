@@ -56,6 +56,8 @@ class Snapshot:
     worst_case: Set[str]
     unlisted: Mapping[str, Set[str]]
     reports: Mapping[str, Report]
+    unreadable: Mapping[str, str]
+    """By node, why the newest report can't be read."""
     watermarks: Mapping[str, float]
     """Of nodes whose cards may be filled otherwise than to `watermark`."""
     watermark: float

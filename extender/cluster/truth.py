@@ -5,7 +5,7 @@ A report tells of processes by the uid of their pod, and the kubelet of devices 
 seat is the book's to know, so `Card` keeps them apart and `use` adds them up for the seats of the moment.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from extender.wire.gpunode import (
     GPUNodeStatus,
     GPUStatus,
     Held,
+    Instance,
     Kubelet,
     Memory,
     matrix_of,
@@ -39,7 +40,8 @@ class Card:
 
     `pods` are what processes use by the uid of their pod, `foreign` what those use that are of no pod, `unknown` what
     is used beside: by processes that cannot be seen, or whose amount is not told. `used` is all three.
-    `why` says why it takes no new work, empty while it does. `offered`: the kubelet could give it.
+    `why` says why it takes no new work, empty while it does. `offered`: the kubelet could give it. `instances` are of
+    MIG and exist, whoever has them.
     """
 
     uuid: str
@@ -53,6 +55,7 @@ class Card:
     unknown: int
     why: str
     offered: bool
+    instances: Sequence[Instance]
 
     @property
     def used(self) -> int:
@@ -95,6 +98,8 @@ class Truth:
     """Resources of MIG instances of which a free one is on a card that takes no new work."""
     links: LinkMatrix | None = None
     links_fault: str = ""
+    problem: str = ""
+    """Why the driver tells the agent nothing."""
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
@@ -129,6 +134,7 @@ def truth_of(spec: GPUNodeSpec, status: GPUNodeStatus, before: Truth | None = No
         blocked=frozenset(_blocked(status, cut, held or ())),
         links=links,
         links_fault=links_fault,
+        problem=status.problem.message if status.problem is not None else "",
     )
 
 
@@ -206,6 +212,7 @@ def _card(gpu: GPUStatus, identity: gpunode.GPU | None, offered: Collection[str]
         unknown=max(used - foreign - sum(pods.values()), 0),
         why="" if gpu.health.healthy else " ".join(gpu.health.why) or "The card is not healthy.",
         offered=offered is None or not gpu.uuid or gpu.uuid in offered,
+        instances=gpu.instances,
     )
 
 

@@ -12,12 +12,12 @@ from extender.cluster.assignment import Cards, Slice, split
 from extender.cluster.columns import STALE
 from extender.cluster.inventory import Inventory, Mode
 from extender.cluster.measure import by_card, use_by
-from extender.cluster.mig import PREFIX
+from extender.cluster.mig import PREFIX, resource_of
 from extender.cluster.reported import Report
 from extender.cluster.request import GPU
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
-from extender.wire.cards import Card, Holder, NodeCards, Offer, Source
+from extender.wire.cards import Agent, Card, FreeInstance, Holder, NodeCards, Offer, Source
 from extender.wire.topo import Link, LinkClass
 
 
@@ -26,7 +26,10 @@ def nodes_with_cards(snapshot: Snapshot) -> list[str]:
     return sorted(
         name
         for name, inventory in snapshot.inventories.items()
-        if inventory.allocatable or name in snapshot.reports or _seats(snapshot, name)
+        if inventory.allocatable
+        or name in snapshot.reports
+        or name in snapshot.unreadable
+        or _seats(snapshot, name)
     )
 
 
@@ -43,7 +46,7 @@ def cards_of(snapshot: Snapshot, node: str) -> NodeCards:
         cards.sort(key=lambda card: card.index)
     return NodeCards(
         node=node,
-        agent="none" if report is None else "stale" if report.stale else "fresh",
+        agent=_agent(snapshot, node),
         age=report.age if report is not None else None,
         when=report.when if report is not None else "",
         problems=list(_problems(snapshot, inventory, report, seats)),
@@ -55,6 +58,13 @@ def cards_of(snapshot: Snapshot, node: str) -> NodeCards:
         unplaced=[_holder(seat, None) for seat in seats if _is_lost(seat, inventory, report)],
         links=[list(map(str, row)) for row in inventory.links.links] if inventory.links else None,
     )
+
+
+def _agent(snapshot: Snapshot, node: str) -> Agent:
+    if node in snapshot.unreadable:
+        return "unreadable"
+    report = snapshot.reports.get(node)
+    return "none" if report is None else "stale" if report.stale else "fresh"
 
 
 def _seats(snapshot: Snapshot, node: str) -> list[Seat]:
@@ -122,7 +132,29 @@ def _cut_card(inventory: Inventory, report: Report | None, number: int, seats: I
         for resource, card, start in cards.slices
         if card == number
     ]
+    found.free = _free(told, report, found.holders)
     return found
+
+
+def _free(
+    told: truth.Card | None, report: Report | None, holders: Iterable[Holder]
+) -> list[FreeInstance] | None:
+    """Instances that the kubelet could give, and for which nobody is planned."""
+    kubelet = report.truth.heard.kubelet if report is not None else None
+    if told is None or kubelet is None or kubelet.held is None:
+        return None
+    taken = {device.partition("::")[0] for each in kubelet.held for device in each.devices}
+    could = (
+        {device.partition("::")[0] for each in kubelet.allocatable for device in each.devices}
+        if kubelet.allocatable is not None
+        else {uuid for instance in told.instances for uuid in instance.uuids}
+    )
+    planned = {each.start for each in holders if each.start is not None}
+    return [
+        FreeInstance(resource_of(instance.name).removeprefix(PREFIX), instance.start)
+        for instance in told.instances
+        if instance.start not in planned and (could - taken) & set(instance.uuids)
+    ]
 
 
 def _blank(inventory: Inventory, told: truth.Card | None, number: int) -> Card:
@@ -144,6 +176,7 @@ def _blank(inventory: Inventory, told: truth.Card | None, number: int) -> Card:
         trouble=[],
         links="",
         holders=[],
+        free=[],
     )
 
 
@@ -219,6 +252,9 @@ def _problems(
         yield f"kube-scheduler does not ask kvitej about {resource}: add it to the extender's managedResources."
     if inventory.links_fault:
         yield f"Its links count as unknown: {inventory.links_fault.rstrip('.')}."
+    if name in snapshot.unreadable:
+        then = "" if report is None else ", so the last one that could be counts"
+        yield f"Its agent's report cannot be read{then}: {snapshot.unreadable[name].rstrip('.')}."
     if report is None:
         return
     if report.stale:
@@ -227,9 +263,12 @@ def _problems(
             "nothing is placed here until it does" if closed else "what it said last against a card holds on"
         )
         yield f"Its agent has not reported for {report.age or 0:.0f} s: {then}."
-    if not (report.truth.cards or report.truth.sliced):
+    has_cards = report.truth.cards or report.truth.sliced
+    if report.truth.problem:
+        yield f"The driver tells its agent nothing: {report.truth.problem}"
+    elif not has_cards:
         yield f"Its agent reports no card: kubectl get gpunode {name} -o yaml says why."
-    elif report.truth.given is None:
+    if has_cards and report.truth.given is None:
         yield "Its agent does not know to whom the kubelet gave which device: who has what is as planned."
     for (namespace, pod), source, _ in _gone(report, seats):
         if source == "leaked":

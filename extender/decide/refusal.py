@@ -5,6 +5,11 @@ from enum import Enum
 from http import HTTPStatus
 
 RETRY_SECONDS = 30
+"""When to try again, for people alone.
+
+As `details.retryAfterSeconds` of the answer the API server would send it as Retry-After, and client-go's clients wait
+that long ten times before they say why: kubectl for 5 minutes, and a controller's worker, which others need.
+"""
 
 
 class Why(Enum):

@@ -16,18 +16,13 @@ from extender import log
 from extender.cluster.events import Elapsed
 from extender.cluster.state import ClusterState
 from extender.config import Config
-from extender.decide.claims import Settings
 from extender.decide.report import shares_of
 from extender.decide.waits import Wait
-from extender.serve.app import operations, verbs
 from extender.serve.book import Book, new_state
+from extender.serve.doors import Doors
+from extender.serve.listening import listening, stop_signal
 from extender.serve.metrics import Metrics
-from extender.serve.placing import PlaceDoor
-from extender.serve.run import listening, stop_signal
-from extender.serve.seating import SeatDoor
-from extender.serve.sharing import SharesDoor
 from extender.serve.waiting import WaitDoor
-from extender.serve.webhook import WebhookDoor, admission
 from extender.simulate import clusterfile
 from extender.simulate.admission import Admission
 from extender.simulate.clock import Clock
@@ -116,37 +111,18 @@ async def embedded(
     book, clock = Book(state), Clock()
     metrics = Metrics(book.snapshot, lambda: ())
     cluster = EmbeddedCluster(book.apply, clock)
-    wait = WaitDoor(
-        book,
-        cluster,
-        Settings(schedulers=frozenset(config.admission.schedulers)),
-        in_flight=config.bind.in_flight,
-        clock=clock,
-        wall=clock.wall,
-    )
-    rules = admission(
-        config, wait, wait.labels_of, never_fits=wait.never_fits, room=wait.room, offers=wait.offers
-    )
-    reviews = WebhookDoor(rules, wait.depths, metrics, clock, clock.wall)
-    cluster.admission = Admission(reviews.mutate, reviews.validate)
+    doors = Doors(book, config, metrics, cluster, cluster, clock=clock, wall=clock.wall)
+    wait = doors.wait
+    cluster.admission = Admission(doors.reviews.mutate, doors.reviews.validate)
     for kind in file.nodes:
         for name in numbered(kind.name, kind.count):
             cluster.add_node(name, kind.labels, kind.allocatable)
     wait.namespaces({tenant: {} for tenant in file.tenants})
     wait.policies(read_policies(file.policies))
     wait.begin({})
-    shares = SharesDoor(book, lambda: wait.planner, wait.fairness, clock)
-    metrics.follow(shares)
-    app = verbs(
-        PlaceDoor(
-            book, config, metrics, turn=wait.seat_for, elsewhere=wait.elsewhere, guard=wait.guard, clock=clock
-        ),
-        SeatDoor(book, cluster, config, metrics, turn=wait.seat_for),
-        config,
-    )
     async with (
-        listening(operations(book, metrics, shares), *http) as http_at,
-        listening(app, host, port) as verbs_at,
+        listening(doors.operations, *http) as http_at,
+        listening(doors.verbs, host, port) as verbs_at,
         aiohttp.ClientSession(verbs_at) as session,
     ):
         yield Embedded(state, book, cluster, Scheduler(session, cluster), wait, clock, verbs_at, http_at)

@@ -142,6 +142,15 @@ class _Book(Collector):
             "Nodes whose agent has been silent for too long.",
             sum(report.stale for report in reports),
         )
+        unreadable = GaugeMetricFamily(
+            "kvitej_reports_unreadable",
+            "Nodes whose agent's newest report can't be read, by the part of it that can't be: spec, status or other.",
+            labels=["part"],
+        )
+        parts = Tally(map(_part, book.unreadable.values()))
+        for part in (*_PARTS, "other"):
+            unreadable.add_metric([part], parts[part])
+        yield unreadable
         yield _gauge(
             "kvitej_pods_leaking",
             "Pods that are gone and, as the kubelet says, still hold devices.",
@@ -182,6 +191,14 @@ _WATCH = {
     "reconnects_total": "Times that the watch was opened again.",
     "unreadable_total": "Objects that could not be decoded.",
 }
+
+
+_PARTS = ("spec", "status")
+
+
+def _part(fault: str) -> str:
+    """Of a report, as the decoder names it: what it complains of has too many forms for a label."""
+    return next((part for part in _PARTS if f"`$.{part}" in fault), "other")
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -3,34 +3,27 @@
 import asyncio
 import contextlib
 import gc
-import signal
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
-from aiohttp import web
 
 from extender.cluster.events import Elapsed, NodeSeen, Nudged, PodSeen
 from extender.cluster.notices import Moved, Notice
 from extender.config import Config
-from extender.decide.claims import Settings
 from extender.decide.instructions import Ref
 from extender.decide.wake import to_nudge
-from extender.serve.app import operations, reviews, verbs
 from extender.serve.book import Book, new_state
+from extender.serve.doors import Doors
+from extender.serve.listening import Webhook, listening, reviewing, stop_signal
 from extender.serve.metrics import Metrics
-from extender.serve.placing import PlaceDoor
-from extender.serve.seating import SeatDoor
-from extender.serve.sharing import SharesDoor
 from extender.serve.statuses import StatusWriter, statuses_in
-from extender.serve.tls import Certificate
-from extender.serve.tokens import ByToken, Guard
+from extender.serve.tokens import ByToken
 from extender.serve.waiting import WaitDoor
-from extender.serve.webhook import WebhookDoor, admission
 from extender.wire.extender import BindingArgs
 from extender.wire.objects import Node, ObjectMeta, Pod, PodSpec
 
@@ -47,43 +40,6 @@ log = structlog.get_logger()
 NUDGED_AT_ONCE = 64
 _GC_THRESHOLDS = (20_000, 20, 50)
 """A burst makes objects by the thousand that end by themselves; looking for cycles among them is for nothing."""
-GOODBYE_SECONDS = 0.2
-
-
-@contextlib.asynccontextmanager
-async def listening(
-    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[str]:
-    """Serve `app`; gives its address. On leaving, running requests are finished first."""
-    # kube-scheduler keeps idle connections for 90 s: closing them earlier would race with its next call.
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=3600, shutdown_timeout=10)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        bound_to = runner.addresses[0]
-        yield f"{'https' if tls else 'http'}://{bound_to[0]}:{bound_to[1]}"
-    finally:
-        await runner.cleanup()
-        if tls is not None:
-            # aiohttp does not wait until both sides have said goodbye, and no loop should end before.
-            await asyncio.sleep(GOODBYE_SECONDS)
-
-
-def stop_signal() -> asyncio.Event:
-    """Set on SIGINT and SIGTERM."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    return stopped
-
-
-class Webhook(NamedTuple):
-    """Where the API server's reviews arrive, and the certificate that is shown to it."""
-
-    host: str
-    port: int
-    cert: Path
-    key: Path
 
 
 def serve_kubernetes(
@@ -98,32 +54,6 @@ def serve_kubernetes(
     """The extender for a real cluster; `kubeconfig` is a file, or `in-cluster` for the pod's service account."""
     path = None if kubeconfig == "in-cluster" else Path(kubeconfig)
     uvloop.run(_serve_kubernetes(path, config, host, port, http, webhook))
-
-
-@contextlib.asynccontextmanager
-async def reviewing(
-    door: WebhookDoor, config: Config, webhook: Webhook, shares: tuple[SharesDoor, Guard] | None = None
-) -> AsyncIterator[str]:
-    """Serve the reviews over TLS, with the certificate as its files are now; gives the address."""
-    certificate = Certificate(webhook.cert, webhook.key)
-    fresh = asyncio.create_task(certificate.keep_fresh(), name="certificate")
-    try:
-        async with listening(
-            reviews(door, config, shares), webhook.host, webhook.port, certificate.context
-        ) as address:
-            yield address
-    finally:
-        fresh.cancel()
-
-
-class _Live(Container[str]):
-    """Names as they are at the moment of asking."""
-
-    def __init__(self, names: Callable[[], Container[str]]) -> None:
-        self._names = names
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names()
 
 
 async def _serve_kubernetes(
@@ -164,53 +94,35 @@ async def _serve_kubernetes(
         agents = Agents(client, book.apply)
         writer = Writer(client, config.bind.timeout)
         recorder = Recorder(client)
-
-        def vetoed(args: BindingArgs, reason: str) -> None:
-            recorder.record(
-                namespace=args.namespace,
-                name=args.name,
-                uid=args.uid,
-                reason="Vetoed",
-                message=f"kvitej: {reason}",
-            )
-
-        def evicted(victim: Ref, why: str) -> None:
-            recorder.record(
-                namespace=victim.namespace,
-                name=victim.name,
-                uid=victim.uid,
-                reason="Evicted",
-                message=f"kvitej: {why}",
-            )
-
         metrics = Metrics(book.snapshot, lambda: _watch_numbers(feed))
+
+        def tell(reason: str, pod: BindingArgs | Ref | Moved, why: str, type: str = "Warning") -> None:  # noqa: A002
+            """Record an Event on the pod."""
+            message = f"kvitej: {why}"
+            recorder.record(
+                namespace=pod.namespace, name=pod.name, uid=pod.uid, reason=reason, message=message, type=type
+            )
 
         def heard(notice: Notice) -> None:
             if isinstance(notice, Moved):
                 metrics.moved.inc()
-                recorder.record(
-                    namespace=notice.namespace,
-                    name=notice.name,
-                    uid=notice.uid,
-                    reason="Moved",
-                    message=f"kvitej: {notice}",
-                    type="Normal",
-                )
+                tell("Moved", notice, str(notice), "Normal")
 
         book.hear(heard)
-        settings = Settings(schedulers=frozenset(config.admission.schedulers))
         releaser = Releaser(client, config.bind.timeout)
-        wait = WaitDoor(
+        doors = Doors(
             book,
+            config,
+            metrics,
+            writer,
             releaser,
-            settings,
-            in_flight=config.bind.in_flight,
-            told=evicted,
+            later=asyncio.get_running_loop().call_soon,
+            vetoed=partial(tell, "Vetoed"),
+            evicted=partial(tell, "Evicted"),
         )
+        wait = doors.wait
         reader = PolicyReader()
         surroundings = Surroundings(client, reader.changed)
-        shares = SharesDoor(book, lambda: wait.planner, wait.fairness)
-        metrics.follow(shares)
         statuses = StatusWriter(
             book,
             lambda: wait.planner,
@@ -219,41 +131,15 @@ async def _serve_kubernetes(
             surroundings.policies.values,
             lambda: reader.faults,
         )
-        app = verbs(
-            PlaceDoor(
-                book,
-                config,
-                metrics,
-                asyncio.get_running_loop().call_soon,
-                wait.seat_for,
-                wait.elsewhere,
-                wait.guard,
-            ),
-            SeatDoor(book, writer, config, metrics, vetoed, wait.seat_for),
-            config,
-        )
-        rules = admission(
-            config,
-            wait,
-            wait.labels_of,
-            _Live(lambda: wait.preemptible_classes),
-            wait.never_fits,
-            wait.room,
-            wait.offers,
-        )
+        guard = ByToken(Access(client, config.bind.timeout))
         admitting = (
-            reviewing(
-                WebhookDoor(rules, wait.depths, metrics),
-                config,
-                webhook,
-                (shares, ByToken(Access(client, config.bind.timeout))),
-            )
+            reviewing(doors.reviews, config, webhook, (doors.shares, guard))
             if webhook
             else contextlib.nullcontext("")
         )
         async with (
-            listening(operations(book, metrics, shares), *http) as http_at,
-            listening(app, host, port) as verbs_at,
+            listening(doors.operations, *http) as http_at,
+            listening(doors.verbs, host, port) as verbs_at,
             admitting as webhook_at,
             asyncio.TaskGroup() as tasks,
         ):

@@ -15,6 +15,9 @@ has lasted for too long, the device is leaked.
 """
 
 
+Agent = Literal["fresh", "stale", "none", "unreadable"]
+
+
 class Holder(Slim, omit_defaults=True):
     """Who has a card or a part of it.
 
@@ -35,6 +38,13 @@ class Holder(Slim, omit_defaults=True):
     used: int | None = None
 
 
+class FreeInstance(Slim):
+    """A MIG instance such as 3g.40gb, from unit `start` on; None where that is not told."""
+
+    instance: str
+    start: int | None
+
+
 class Card(Slim):
     """One card. Where no agent reports it, `index` counts from 0 and `uuid` is None.
 
@@ -43,6 +53,7 @@ class Card(Slim):
     `limit`, the watermark in bytes. For cards in MIG mode, whose instances the hardware keeps apart, there is neither.
     `healthy` is None where nobody tells; `why` not is a sentence. `trouble` has occupied: others use too much for it
     to be given as a whole; and withheld: the kubelet can't give it. `links` is how it is linked to the others.
+    `free` are MIG instances that exist and that the kubelet has given to nobody; None where it does not tell.
     """
 
     index: int
@@ -60,6 +71,7 @@ class Card(Slim):
     trouble: list[Literal["occupied", "withheld"]]
     links: str
     holders: list[Holder]
+    free: list[FreeInstance] | None
 
 
 class Offer(Slim):
@@ -71,7 +83,9 @@ class Offer(Slim):
 
 
 class NodeCards(Slim):
-    """`agent` is fresh, stale or none; `age` are seconds since it last stood by its report, `when` is its time of that.
+    """`agent` is fresh, stale or none; unreadable: what it wrote last can't be read, so what it said before counts.
+
+    `age` are seconds since it last stood by its report, `when` is its time of the one that counts.
 
     `problems` are sentences. `watermark` is the part of the memory that may be filled. `choice`: the kubelet chooses
     the card, or a plugin hands out the planned one. `replicas` is into how many shares a card is divided, 0 for none.
@@ -80,7 +94,7 @@ class NodeCards(Slim):
     """
 
     node: str
-    agent: Literal["fresh", "stale", "none"]
+    agent: Agent
     age: float | None
     when: str
     problems: list[str]

@@ -15,7 +15,7 @@ from extender.kube.client import connect
 from extender.schedulerconfig import managed_resources
 from extender.serve.app import reviews
 from extender.serve.book import Book
-from extender.serve.run import listening
+from extender.serve.listening import listening
 from extender.serve.sharing import SharesDoor
 from extender.serve.tokens import ByToken
 from tests.controlplane.api import Api, wait_until

@@ -17,8 +17,8 @@ from extender.fairness.policy import Foreign, Place, Policy, Tenant
 from extender.kube.release import release_by_hand
 from extender.schedulerconfig import managed_resources
 from extender.serve.book import Book
+from extender.serve.listening import Webhook, reviewing
 from extender.serve.metrics import Metrics
-from extender.serve.run import Webhook, reviewing
 from extender.serve.webhook import WebhookDoor, admission
 from tests.controlplane.api import GPU, STRATEGIC_MERGE_PATCH, Api, ApiError, Object, node, pod, wait_until
 from tests.controlplane.extender import Extender, grant

@@ -12,7 +12,7 @@ from rich.console import Console
 from _core import OCCUPIED, STALE, UNHEALTHY, WATERMARK
 from extender.cardtable import table_of
 from extender.cluster.events import Elapsed, NodeSeen, PodGone, PodSeen, Reserved
-from extender.cluster.reports import Beat
+from extender.cluster.reports import Beat, ReportGone, ReportSeen
 from extender.cluster.request import request_of
 from extender.cluster.state import ClusterState
 from extender.config import Cards, Config
@@ -21,7 +21,8 @@ from extender.decide.cards import cards_of, nodes_with_cards
 from extender.decide.reasons import SENTENCES
 from extender.decide.watermarks import PAUSE, STEPS
 from extender.serve.metrics import Metrics
-from extender.wire.cards import Card, Devices, Holder, NodeCards, Offer
+from extender.wire.cards import Card, Devices, FreeInstance, Holder, NodeCards, Offer
+from extender.wire.gpunode import GPUNodeSpec, GPUNodeStatus, Instance, Kubelet, Problem
 from tests.builders import GPU, SHARED, book, node, pod, record_of
 from tests.cards import clinic
 from tests.cluster.test_kinds import ONE, THREE, cut_on_demand
@@ -38,6 +39,14 @@ def memory(card: Card) -> list[float | None]:
         None if amount is None else amount / GIB
         for amount in (card.used, card.others, card.promised, card.limit)
     ]
+
+
+def printed(found: NodeCards) -> str:
+    """As a wide terminal shows it, without the blanks at the ends of lines."""
+    console = Console(width=200, highlight=False)
+    with console.capture() as capture:
+        console.print(table_of(Devices([found])))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def test_nodes_are_listed_that_have_cards() -> None:
@@ -112,6 +121,7 @@ def test_instances_that_the_kubelet_has_given_are_on_their_card() -> None:
     assert memory(cut) == [9, 2, None, None], "the hardware keeps instances apart"
     half = Holder("team", "half", "given", "bound", instance="3g.40gb", start=4, used=7 * GIB)
     assert cut.holders == [half]
+    assert (plain.free, cut.free) == ([], [FreeInstance("3g.40gb", 0)])
     assert [each.pod for each in mig.unplaced] == ["other"]
     assert mig.offers == [Offer(GPU, 1, 0), Offer("nvidia.com/mig-3g.40gb", 2, 2)]
 
@@ -127,6 +137,42 @@ def test_instances_that_are_cut_on_demand_are_where_they_are_planned() -> None:
     assert seen(state, "n0").unplaced == []
 
 
+def test_instances_are_free_that_the_kubelet_could_give_and_that_are_planned_for_nobody() -> None:
+    state = book(cut_on_demand("n0", 1))
+    state.apply(PodSeen(pod("p", {THREE: 1}, at="n0")))
+    ((place,),) = ([each.start for each in card.holders] for card in seen(state, "n0").cards)
+    instances = [
+        Instance(1, name="3g.20gb", start=place, uuids=["MIG-1"]),
+        Instance(2, name="1g.5gb+me", uuids=["MIG-2"]),
+        Instance(3, name="1g.5gb", start=2, uuids=["MIG-3"]),
+        Instance(4, name="1g.5gb", start=3, uuids=["MIG-4"]),
+        Instance(5, name="1g.5gb", start=7),
+    ]
+    for held, offered, free in (
+        (None, None, None),
+        ({"late": ["MIG-4"]}, None, [("1g.5gb.me", None), ("1g.5gb", 2)]),
+        ({}, ["MIG-1", "MIG-4"], [("1g.5gb", 3)]),
+        ({"late": ["MIG-4::0"]}, ["MIG-4::0", "MIG-4::1", "MIG-2::0"], [("1g.5gb.me", None)]),
+    ):
+        state.apply(report(card(0, mig=True, instances=instances), held=held, offered=offered, resource=ONE))
+        (found,) = seen(state, "n0").cards
+        assert found.free == (None if free is None else [FreeInstance(*each) for each in free])
+        assert ("free: 1g.5gb.me at ?" in printed(seen(state, "n0"))) is (("1g.5gb.me", None) in (free or ()))
+
+
+def test_what_is_wrong_with_the_driver_is_told_whether_or_not_it_had_cards() -> None:
+    state = book(node("n0", {GPU: 1}), node("n1", {GPU: 1}))
+    hangs = Problem("DriverHangs", "The NVIDIA driver does not answer.")
+    for name, cards in (("n0", []), ("n1", [card(0)])):
+        status = GPUNodeStatus(gpus=cards, problem=hangs, kubelet=Kubelet(held=[]))
+        state.apply(ReportSeen(name, GPUNodeSpec(), status))
+        found = seen(state, name)
+        assert found.problems == ["The driver tells its agent nothing: The NVIDIA driver does not answer."]
+        assert f"\n{found.problems[0]}\n" in printed(found)
+    state.apply(report(card(0), held={}, node="n1"))
+    assert seen(state, "n1").problems == []
+
+
 def test_a_silent_agent_and_what_then() -> None:
     for stale, then in (
         ("labels", "what it said last against a card holds on"),
@@ -136,6 +182,39 @@ def test_a_silent_agent_and_what_then() -> None:
         assert (silent.agent, silent.age) == ("stale", 100.0)
         assert f"Its agent has not reported for 100 s: {then}." in silent.problems
         assert any("who has what is as planned" in problem for problem in silent.problems)
+
+
+def test_what_cannot_be_read_is_said_until_it_can_and_counted_by_part() -> None:
+    state = book(node("n0", {GPU: 1}), node("n1"))
+    state.apply(report(card(0), held={}))
+    parts = Metrics(state.snapshot, lambda: ()).registry
+    faults = (
+        "got `int` - at `$.spec.gpus[0].uuid`",
+        "got `x` - at `$.status.when`",
+        "its event cannot be read",
+    )
+    for name, fault in zip(("n0", "n1", "n2"), faults, strict=True):
+        state.apply(ReportSeen(name, GPUNodeSpec(), None, fault))
+    for part in ("spec", "status", "other"):
+        assert parts.get_sample_value("kvitej_reports_unreadable", {"part": part}) == 1
+    assert nodes_with_cards(state.snapshot()) == ["n0", "n1"], (
+        "a node whose agent means to say something is shown"
+    )
+    first, second = (seen(state, name) for name in ("n0", "n1"))
+    assert (first.agent, first.problems) == (
+        "unreadable",
+        [f"Its agent's report cannot be read, so the last one that could be counts: {faults[0]}."],
+    )
+    assert (first.cards[0].healthy, second.cards) == (True, [])
+    assert second.problems == [f"Its agent's report cannot be read: {faults[1]}."]
+    assert "\nagent's report cannot be read, watermark 100 %," in printed(first)
+    state.apply(report(card(0), held={}))
+    state.apply(ReportGone("n1"))
+    state.apply(ReportSeen("n2", GPUNodeSpec(), None))
+    assert seen(state, "n0").agent == "fresh"
+    assert seen(state, "n0").problems == []
+    assert (seen(state, "n1").agent, nodes_with_cards(state.snapshot())) == ("none", ["n0"])
+    assert parts.get_sample_value("kvitej_reports_unreadable", {"part": "other"}) == 0
 
 
 def test_what_a_pod_used_counts_until_it_is_gone_and_the_agent_silent() -> None:
@@ -228,11 +307,8 @@ def test_the_readme_shows_what_is_printed_and_said_of_that_node() -> None:
     readme = README.read_text(encoding="utf-8")
     state = clinic()
     snapshot = state.snapshot()
-    console = Console(width=200, highlight=False)
-    with console.capture() as capture:
-        console.print(table_of(Devices([cards_of(snapshot, "shared")])))
-    shown = capture.get().replace("shared:", "gpu-7:").partition("\n\n")[0]
-    assert "\n".join(line.rstrip() for line in shown.splitlines()) in readme
+    shown = printed(cards_of(snapshot, "shared")).replace("shared:", "gpu-7:").partition("\n\n")[0]
+    assert shown in readme
     for declared, granted in (("27Gi", True), ("30Gi", False)):
         asking = pod("third", {SHARED: 1}, memory=declared)
         verdict = seat_pod(snapshot, "uid-third", request_of(asking), "shared")
@@ -276,7 +352,8 @@ def test_metrics_of_the_cards_are_in_the_readme_and_count_what_is_shown() -> Non
     ):
         assert f"`{name}`" in readme
         assert registry.get_sample_value(name) == value
-    assert "`kvitej_cards_in_trouble`" in readme
+    for name in ("kvitej_cards_in_trouble", "kvitej_reports_unreadable"):
+        assert f"| `{name}` |" in readme
     rows = [each for name in nodes_with_cards(state.snapshot()) for each in seen(state, name).cards]
     for why, count in (
         ("unfit", sum(each.healthy is False for each in rows)),

@@ -14,7 +14,7 @@ from extender.cluster.events import BindResult, Elapsed, Outcome, PodSeen, Reser
 from extender.config import from_mapping
 from extender.serve.app import verbs
 from extender.serve.book import Refusal
-from extender.serve.run import listening
+from extender.serve.listening import listening
 from tests.builders import (
     GPU,
     MIG,

@@ -17,7 +17,7 @@ from extender.cluster.events import PodSeen
 from extender.config import from_mapping
 from extender.decide.reasons import SENTENCES
 from extender.serve.app import operations, verbs
-from extender.serve.run import listening
+from extender.serve.listening import listening
 from tests.builders import (
     GPU,
     SHARED,

@@ -25,8 +25,8 @@ from extender.serve import inspecting
 from extender.serve.app import operations, reviews
 from extender.serve.book import Book
 from extender.serve.inspecting import DevicesDoor
+from extender.serve.listening import listening
 from extender.serve.metrics import Metrics
-from extender.serve.run import listening
 from extender.serve.tokens import ByToken
 from extender.wire.cards import Devices
 from tests.builders import GPU, book, node
@@ -170,6 +170,7 @@ async def test_the_table_of_all_says_what_is_planned_and_what_is_given(serving: 
         "1 ? 80.0 ? ? 0.0 68.0 team/seen: planned",
         "On a card that is not known: team/unseen.",
         "1 MIG ok 80.0 9.0 2.0 - - team/half: given, 3g.40gb at 4, uses 7.0",
+        "free: 3g.40gb at 0",
         "0 ok 80.0 5.0 0.0 25.0 67.1 team/one: given, 1 share, uses 5.0 of 20.0",
         "team/two: planned, 1 share, uses 0.0 of 10.0",
         "1 occupied 80.0 30.0 30.0 10.0 67.1 -",

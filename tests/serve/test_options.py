@@ -25,7 +25,7 @@ from extender.decide.filter import filter_nodes
 from extender.kube.client import connect
 from extender.kube.writer import Writer
 from extender.serve.app import verbs
-from extender.serve.run import listening
+from extender.serve.listening import listening
 from extender.wire.objects import Node
 from tests.builders import (
     GPU,

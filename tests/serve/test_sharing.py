@@ -26,8 +26,8 @@ from extender.kube.access import Access
 from extender.kube.client import Client, connect
 from extender.serve.app import operations, reviews
 from extender.serve.book import Book
+from extender.serve.listening import listening
 from extender.serve.metrics import Metrics
-from extender.serve.run import listening
 from extender.serve.sharing import SharesDoor
 from extender.serve.tokens import ByToken
 from extender.wire.shares import Lines, Shares

@@ -19,7 +19,7 @@ from extender.config import Config
 from extender.serve import tls
 from extender.serve.app import reviews
 from extender.serve.book import Refusal
-from extender.serve.run import Webhook, listening, reviewing
+from extender.serve.listening import Webhook, listening, reviewing
 from extender.serve.tls import Certificate, CertificateError
 from tests.builders import GPU, Json, container, raw_pod
 from tests.fairness.builders import policy
@@ -56,6 +56,7 @@ def test_a_validating_review_counts_its_pod_once_and_a_dry_run_never() -> None:
     assert refused["status"]["message"].startswith(
         "kvitej: the queue of tenant training is full: 1 of 1 pods"
     )
+    assert "details" not in refused["status"], "clients would wait for retryAfterSeconds in silence"
     response(served.door.validate(body))
     value = served.metrics.registry.get_sample_value(
         "kvitej_refusals_total", {"tenant": "training", "reason": "queue-full"}
