@@ -33,8 +33,6 @@ from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT
 from extender.wire.objects import Pod
 from extender.wire.surroundings import PodDisruptionBudget
 
-HOUR = 3_600.0
-
 
 @dataclass(frozen=True, slots=True)
 class UnreadableMark:
@@ -85,20 +83,15 @@ class _Says(NamedTuple):
 
 @dataclass(slots=True)
 class _Eviction:
-    """A victim that was chosen; `done`: its eviction was granted, then at `at`."""
+    """A victim that was chosen, and whose eviction was not granted yet."""
 
-    policy: str
+    ledger: Ledger
     tenant: str
     pdbs: tuple[str, ...]
-    at: float
-    done: bool = False
 
 
 class Giver:
-    """`turns.Reclaim`, by `reclaim`. `wall` is the wall time (seconds since 1970) at which the planner's clock was 0.
-
-    A restart forgets the evictions of the last hour.
-    """
+    """`turns.Reclaim`, by `reclaim`. `wall`: seconds since 1970 when the planner's clock was 0."""
 
     def __init__(self, book: Book, wall: float) -> None:
         self.lent = Lent()
@@ -136,9 +129,9 @@ class Giver:
 
     def evicted(self, uid: str, now: float) -> None:
         """The API server has granted the eviction of a victim; it counts for its tenant's hour from now on."""
-        eviction = self._evictions.get(uid)
-        if eviction is not None and not eviction.done:
-            eviction.at, eviction.done = now, True
+        eviction = self._evictions.pop(uid, None)
+        if eviction is not None:
+            eviction.ledger.evicted(eviction.tenant, now)
 
     def notices(self) -> list[Notice]:
         """What a person should hear about, each once."""
@@ -256,29 +249,27 @@ class Giver:
         self, ledger: Ledger, over: Mapping[str, float], leaving: Collection[str], now: float
     ) -> Terms:
         policy = ledger.policy
-        pdbs = self.disruptions(leaving, now)
-        spent = Counter(each.tenant for each in self._evictions.values() if each.policy == policy.name)
+        pdbs = self.disruptions(leaving)
+        asked = Counter(each.tenant for each in self._evictions.values() if each.ledger is ledger)
         return Terms(
             now,
             over,
             {tenant.name: tenant.min_runtime for tenant in policy.tenants if tenant.min_runtime},
             {
-                tenant.name: tenant.evictions_per_hour - spent[tenant.name]
+                tenant.name: tenant.evictions_per_hour
+                - asked[tenant.name]
+                - len(ledger.evictions(tenant.name, now))
                 for tenant in policy.tenants
                 if tenant.evictions_per_hour is not None
             },
             pdbs,
         )
 
-    def disruptions(self, leaving: Collection[str], now: float) -> dict[str, int]:
+    def disruptions(self, leaving: Collection[str]) -> dict[str, int]:
         """What each disruption budget still allows, evictions under way counted."""
-        self._evictions = {
-            uid: eviction
-            for uid, eviction in self._evictions.items()
-            if uid in leaving or (eviction.done and now - eviction.at < HOUR)
-        }
+        self._evictions = {uid: each for uid, each in self._evictions.items() if uid in leaving}
         # Those that were granted are in the budgets' own counts.
-        asked = Counter(pdb for each in self._evictions.values() if not each.done for pdb in each.pdbs)
+        asked = Counter(pdb for each in self._evictions.values() for pdb in each.pdbs)
         return {pdb: count - asked[pdb] for pdb, count in self._budgets.allowed.items()}
 
     def __call__(
@@ -309,7 +300,7 @@ class Giver:
             self._report(policy.name, tenant, victims)
             return None
         for victim in found.victims:
-            self._evictions[victim.uid] = _Eviction(policy.name, victim.tenant, victim.pdbs, now)
+            self._evictions[victim.uid] = _Eviction(ledger, victim.tenant, victim.pdbs)
         return victims
 
     def _report(self, policy: str, tenant: str, victims: Victims) -> None:

@@ -98,6 +98,6 @@ def guard_for(planner: Planner, giver: Giver, uid: str, base: Protection, now: f
 
     leaving = planner.claims.leaving.keys()
     if waiter is None or own is None:
-        terms = Terms(now, {}, pdbs=giver.disruptions(leaving, now))
+        terms = Terms(now, {}, pdbs=giver.disruptions(leaving))
         return PolicyProtection(base, FREE_FOR_ALL, giver.lent, terms, apart)
     return PolicyProtection(base, waiter.tenant, giver.lent, giver.terms(own.ledger, leaving, now), apart)

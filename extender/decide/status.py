@@ -1,11 +1,12 @@
 """What a policy's status keeps, and how a planner carries on from it after a restart.
 
-Decayed use is written every 30 s and on stop, with the time for which it holds. What came and went unseen since then
+Decayed use is written every 30 s and on stop, with the time for which it holds, and beside it when the evictions of
+the last hour were, of tenants that may lose only some per hour. What came and went unseen since then
 is lost; pods that live tell by the time of their Bind what they have used, so no more than that is off.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,9 +14,9 @@ from extender.cluster.snapshot import Snapshot
 from extender.decide.plan import Planner
 from extender.decide.report import ACCEPTED, shares_of
 from extender.fairness.depth import Queue
-from extender.fairness.ledger import FREE_FOR_ALL, MICRO
+from extender.fairness.ledger import FREE_FOR_ALL, MICRO, Ledger
 from extender.fairness.record import Fairness
-from extender.fairness.usage import Running, Saved, Usage, saved_in, timestamp
+from extender.fairness.usage import Running, Saved, Usage, saved_in, timestamp, wall_of
 from extender.wire.policy import PolicyCondition, PolicyStatus, TenantStatus
 from extender.wire.shares import Condition
 
@@ -58,6 +59,7 @@ def status_of(
                     waiting=tenant.waiting,
                     longest_wait=tenant.longest_wait,
                     evictions=tenant.evictions,
+                    evicted_at=_evicted(ledger, tenant.name, wall, now),
                 )
                 for tenant in pool.tenants
                 if tenant.name != FREE_FOR_ALL
@@ -65,6 +67,13 @@ def status_of(
         )
         found[pool.policy] = msgspec.to_builtins(status)
     return found
+
+
+def _evicted(ledger: Ledger, name: str, wall: float, now: float) -> list[str]:
+    tenant = ledger.policy.tenant(name)
+    if tenant is None or tenant.evictions_per_hour is None:
+        return []
+    return [timestamp(wall - (now - at)) for at in ledger.evictions(name, now)]
 
 
 def status_refused(reason: str, generation: int, had: Status, *, wall: float) -> dict[str, Any]:
@@ -124,7 +133,7 @@ def restore(
     complaints = []
     for name, pool in pools.by_name.items():
         saved: Saved | None = None
-        evictions: dict[str, int] = {}
+        evictions: dict[str, _Evictions] = {}
         try:
             saved, evictions = _read(statuses.get(name, {}))
         except ValueError as error:
@@ -140,14 +149,29 @@ def restore(
             wall=wall,
             now=now,
         )
-        for tenant, many in evictions.items():
-            if many and pool.policy.tenant(tenant) is not None:
+        for tenant, (many, at) in evictions.items():
+            if pool.policy.tenant(tenant) is None:
+                continue
+            if many:
                 fairness.evicted(Queue(name, tenant), many)
+            for moment in at:
+                # One that a clock set back has put into the future was just now.
+                pool.ledger.evicted(tenant, now - max(0.0, wall - moment))
     return complaints
 
 
-def _read(status: Status) -> tuple[Saved | None, dict[str, int]]:
+class _Evictions(NamedTuple):
+    """How many ever, and when those of the last hour were, by the wall clock."""
+
+    many: int
+    at: tuple[float, ...]
+
+
+def _read(status: Status) -> tuple[Saved | None, dict[str, _Evictions]]:
     """Decayed use, and evictions by tenant. Raises ValueError."""
     read = msgspec.convert(status, PolicyStatus)
-    evictions = {tenant.name: tenant.evictions for tenant in read.tenants or ()}
+    evictions = {
+        tenant.name: _Evictions(tenant.evictions, tuple(map(wall_of, tenant.evicted_at)))
+        for tenant in read.tenants or ()
+    }
     return saved_in(read), evictions

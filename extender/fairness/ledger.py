@@ -17,6 +17,7 @@ from extender.fairness.usage import Usage
 MICRO = 1_000_000
 """Whole units of a GPU."""
 UNLIMITED = 2**62
+HOUR = 3_600.0
 FREE_FOR_ALL = ""
 """The name under which pods of no tenant are booked; no tenant has it."""
 
@@ -63,6 +64,7 @@ class Ledger:
         self._rights: dict[str, float] = {}
         self._accounts: dict[str, Account] = {}
         self._pinned: dict[str, int] = {}
+        self._evictions: dict[str, list[float]] = {}
         self.policy = policy
         self._tenants: dict[str, Tenant] = {}
         self._order: dict[str, int] = {}
@@ -137,6 +139,17 @@ class Ledger:
                 self._pinned[entry.node] = pinned
             else:
                 self._pinned.pop(entry.node, None)
+
+    def evicted(self, tenant: str, at: float) -> None:
+        """A pod of the tenant was evicted then, by the clock of `evictions`."""
+        self._evictions.setdefault(tenant, []).append(at)
+
+    def evictions(self, tenant: str, now: float) -> list[float]:
+        """When pods of the tenant were evicted in the last hour."""
+        recent = [at for at in self._evictions.pop(tenant, ()) if now - at < HOUR]
+        if recent:
+            self._evictions[tenant] = recent
+        return recent
 
     def account(self, tenant: str) -> Account:
         return self._accounts.get(tenant) or Account()

@@ -123,7 +123,10 @@ class PolicyCondition(Slim, omit_defaults=True):
 
 
 class TenantStatus(Slim):
-    """Amounts are GPU units; `longest_wait` is seconds, `evictions` are those since the policy was made."""
+    """Amounts are GPU units; `longest_wait` is seconds, `evictions` are those since the policy was made.
+
+    `evicted_at` are the times of the last hour's, of tenants that are limited to some per hour.
+    """
 
     name: str
     entitlement: float = 0.0
@@ -133,6 +136,7 @@ class TenantStatus(Slim):
     waiting: int = 0
     longest_wait: float = 0.0
     evictions: int = 0
+    evicted_at: list[str] = msgspec.field(default_factory=list)
 
 
 class PolicyStatus(Slim, omit_defaults=True):

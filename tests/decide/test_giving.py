@@ -21,8 +21,10 @@ from extender.decide.instructions import (
     Release,
     Tick,
 )
+from extender.decide.status import restore, status_of
 from extender.decide.waiter import preemptible_classes
 from extender.fairness.reading import Policies
+from extender.fairness.record import Fairness
 from extender.fairness.usage import timestamp
 from extender.wire.marks import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, PREEMPTIBLE
 from extender.wire.surroundings import PodDisruptionBudget, PriorityClass
@@ -164,6 +166,27 @@ def test_a_tenants_evictions_of_an_hour_are_counted_once_granted() -> None:
     assert world.retry() == []
     assert victims(world.see(Tick(), 3_500.0)) == []
     assert len(victims(world.see(Tick(), 101.0))) == 1
+
+
+def test_the_hour_goes_on_after_a_restart() -> None:
+    world = World(evictions_per_hour=1)
+    world.fill()
+    [first] = victims(world.wants("v"))
+    world.giver.evicted(f"uid-{first}", world.now)
+    stopped = world.now + 1_000
+    statuses = status_of(
+        world.planner, world.state.snapshot(), Fairness(), {}, wall=WALL + stopped, now=stopped
+    )
+    assert [len(each["evictedAt"]) for each in statuses["all"]["tenants"]] == [1, 0]
+    later = World(evictions_per_hour=1)
+    later.fill()
+    begun = WALL + stopped + 100
+    assert not restore(
+        later.planner, later.state.snapshot(), Fairness(), statuses, {}, wall=begun, now=later.now
+    )
+    assert later.wants() == []
+    assert victims(later.see(Tick(), 2_490.0)) == []
+    assert len(victims(later.see(Tick(), 20.0))) == 1
 
 
 def test_an_eviction_that_was_not_granted_does_not_count() -> None:
