@@ -23,7 +23,7 @@ from extender.fairness.policy import Policy
 from extender.fairness.policy import Tenant as Owner
 
 CASE = "line"
-SEEDS = 1
+SEEDS = 3
 OFFERED = 0.93
 LIFE = tenants.HOUR
 """The mean lifetime in seconds; waits are told in these."""

@@ -6,7 +6,8 @@ to be freed, and then with the fewest pods, since each has to end. What nobody m
 nor what has outlasted both the job's wait and `OUTLASTS` times the policy's `holdAfter`: it may stay for ever.
 
 Nothing else is placed there until the job sits, or until a pod that is in its way has outlasted that too. A hold that
-just gains nothing for a while stays, since the last pods of a node take the longest. When the job finds room elsewhere
+just gains nothing for a while stays, since the last pods of a node take the longest. When the node is free and one that
+is held for a job that waits longer would do for this one too, the two change places. When the job finds room elsewhere
 first, the next one takes over its hold: what the node has gained would be lost to small jobs at once (`bench line`).
 """
 
@@ -27,7 +28,7 @@ PART = 0.025
 """Of a pool's nodes may be held at once, but one always may: beyond, small jobs pay and big ones gain nothing."""
 OUTLASTS = 32
 """Times `holdAfter`: a pod that is older than that isn't counted on to leave."""
-_TRIED = 64
+_TRIED = 32
 """Nodes looked at closely in one search."""
 
 
