@@ -229,7 +229,7 @@ def planner() -> list[Case]:
 
 
 @main.command()
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each rule.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs of each rule.")
 @reported
 def line(**options: Any) -> list[Case]:
     """How long big jobs wait in a full cluster, with the planner's holds and without."""

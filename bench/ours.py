@@ -17,11 +17,11 @@ from extender.fairness.reading import Policies
 
 
 class Ours:
-    """`bench.virtual.Scheduler`, by the planner and the giver under one policy."""
+    """`bench.virtual.Scheduler`, by the planner and the giver under one policy; a lone tenant needs no giver."""
 
     def __init__(self, pool: Pool, policy: Policy) -> None:
         self._pool = pool
-        self._giver = Giver(pool.book, wall=0.0)
+        self._giver = Giver(pool.book, wall=0.0) if len(policy.tenants) > 1 else None
         self.planner = Planner(pool.book, Policies([policy]), Settings(), 0.0, self._giver)
         self.planner.begin(0.0, 0.0)
 
@@ -40,7 +40,8 @@ class Ours:
     def _step(self, event: PodSeen | PodGone) -> list[Instruction]:
         pool = self._pool
         pool.book.apply(event)
-        self._giver.apply(event, pool.now)
+        if self._giver is not None:
+            self._giver.apply(event, pool.now)
         return self.planner.step(event, pool.now)
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
@@ -55,6 +56,7 @@ class Ours:
                     assert node is not None
                     todo += self._bind(pool.jobs[pod.uid], node)
                 case Evict(victims):
+                    assert self._giver is not None
                     for victim in victims:
                         self._giver.evicted(victim.uid, pool.now)
                     pool.evict_for([victim.uid for victim in victims])

@@ -1,10 +1,14 @@
 """Holds: a node is kept free for a job of several GPUs that has waited long, so that small jobs don't starve it.
 
-The node is the one with the fewest GPUs still to be freed that the job fits once they are. What nobody may evict does
-not count as to be freed, nor what has outlasted both the job's wait and `OUTLASTS` times the policy's `holdAfter`: it
-may stay for ever. Nothing else is placed there until the job sits, or until a pod that is in its way has outlasted that
-too. A hold that just gains nothing for a while stays, since the last pods of a node take the longest, and what it has
-gained would be lost (`bench line`).
+The node is one that the job fits once GPUs of it are freed. First come those where no job as big sits, since what that
+one leaves goes to the first in line as it is and a hold would add nothing; of these, the one with the fewest GPUs still
+to be freed, and then with the fewest pods, since each has to end. What nobody may evict does not count as to be freed,
+nor what has outlasted both the job's wait and `OUTLASTS` times the policy's `holdAfter`: it may stay for ever.
+
+Nothing else is placed there until the job sits, or until a pod that is in its way has outlasted that too. A hold that
+just gains nothing for a while stays, since the last pods of a node take the longest. When the node is free and one that
+is held for a job that waits longer would do for this one too, the two change places. When the job finds room elsewhere
+first, the next one takes over its hold: what the node has gained would be lost to small jobs at once (`bench line`).
 """
 
 from collections.abc import Callable, Collection
@@ -30,12 +34,11 @@ _TRIED = 32
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """`missing` GPUs are still to be freed."""
+    """The node on that row is kept free for the pod."""
 
     uid: str
     node: str
     row: int
-    missing: int
 
 
 def most_holds(nodes: int) -> int:
@@ -47,9 +50,10 @@ def is_big(request: Request) -> bool:
     return request.count(GPU) >= 2
 
 
-def missing(snapshot: Snapshot, request: Request, row: int) -> int:
-    """GPUs that have to be freed on the row before the request fits."""
-    return max(0, request.count(GPU) - int(_free(snapshot, np.array([row], np.int32))[0]))
+def missing(snapshot: Snapshot, request: Request, node: str) -> int:
+    """GPUs that have to be freed on the node before the request fits."""
+    row = np.array([snapshot.index.get(node)], np.int32)
+    return max(0, request.count(GPU) - int(_free(snapshot, row)[0]))
 
 
 def node_to_hold(
@@ -60,8 +64,8 @@ def node_to_hold(
     leaves: Callable[[Seat], bool],
     pinned: Callable[[str], int],
     vain: set[int],
-) -> tuple[int, int] | None:
-    """(row, GPUs still to be freed) of the best node to hold, None if there is none.
+) -> int | None:
+    """The row of the best node to hold, None if there is none.
 
     `leaves` tells which seats may be counted on to leave, `pinned` how many GPUs of a node the others have. A search
     looks at a few nodes; `vain` are rows that earlier ones have looked at in vain, and it is empty after the last.
@@ -72,24 +76,28 @@ def node_to_hold(
     if ask is None or not len(rows):
         return None
     rows = rows[~np.isin(rows, [*barred, *vain])] if barred or vain else rows
-    columns = snapshot.columns
+    columns, need = snapshot.columns, request.count(GPU)
     rows = rows[(columns.cpu[rows] >= request.cpu) & (columns.ram[rows] >= request.memory)]
     rows = rows[~np.isin(fit(snapshot.table, rows, ask), NEVER)]
-    lacking = np.maximum(0, request.count(GPU) - _free(snapshot, rows))
-    tried = 0
+    lacking = np.maximum(0, need - _free(snapshot, rows))
+    near: list[tuple[bool, int, int, int]] = []
     for position in np.lexsort((columns.order[rows], lacking)).tolist():
         row = int(rows[position])
         node = snapshot.index.name(row)
-        if int(columns.cards[row]) - pinned(node) < request.count(GPU) or not room.allows(shape, row):
+        if int(columns.cards[row]) - pinned(node) < need or not room.allows(shape, row):
             continue
-        if holds_without(snapshot, request, node, leaves):
+        asked = [seat.request.count(GPU) for seat in snapshot.seats_by_node.get(node, {}).values()]
+        near.append((any(each >= need for each in asked), int(lacking[position]), len(asked), row))
+        if len(near) == _TRIED:
+            break
+    for *_, row in sorted(near, key=lambda each: each[:3]):
+        if holds_without(snapshot, request, snapshot.index.name(row), leaves):
             vain.clear()
-            return row, int(lacking[position])
-        vain.add(row)
-        tried += 1
-        if tried == _TRIED:
-            return None
-    vain.clear()
+            return row
+    if len(near) == _TRIED:
+        vain.update(row for *_, row in near)
+    else:
+        vain.clear()
     return None
 
 

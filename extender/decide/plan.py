@@ -255,7 +255,7 @@ class Planner:
         uid = waiter.ref.uid
         (pool.line if pool else self.pools.guests).remove(uid)
         if pool is not None:
-            self._turns.end_hold(pool, uid)
+            self._turns.hand_on(pool, uid)
             pool.pending.discard(uid)
 
     def _estimate(self, shape: Shape) -> int:

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from typing import Protocol
 
 from extender.cluster.assignment import units
-from extender.cluster.request import Request
+from extender.cluster.request import GPU, Request
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
 from extender.decide.claims import Book, Claims, Settings
@@ -20,7 +20,6 @@ from extender.decide.holds import (
     Hold,
     holds_without,
     is_big,
-    missing,
     most_holds,
     node_to_hold,
 )
@@ -296,7 +295,7 @@ class Turns:
     def _begin_hold(self, pool: Pool, waiter: Waiter) -> bool:
         assert waiter.shape is not None
         snapshot = self._book.snapshot()
-        found = node_to_hold(
+        row = node_to_hold(
             snapshot,
             self._claims.room,
             waiter.shape,
@@ -305,29 +304,66 @@ class Turns:
             lambda node: -(-pool.ledger.pinned(node) // MICRO),
             pool.vain.setdefault(waiter.ref.uid, set()),
         )
-        if found is None:
+        if row is None:
             return False
-        row, lacking = found
-        self.end_hold(pool, waiter.ref.uid)
         uid = waiter.ref.uid
-        pool.holds[uid] = Hold(uid, snapshot.index.name(row), row, lacking)
+        self.end_hold(pool, uid)
+        pool.holds[uid] = Hold(uid, snapshot.index.name(row), row)
         return True
 
     def _serve(self, pool: Pool, hold: Hold) -> None:
-        """Seat the job if its node has the room now; note what is missing still."""
+        """Seat the job if its node has the room now, or another that has waited longer and leaves it its own node."""
         group = pool.line.group_of(hold.uid)
         if group is None:
             self.end_hold(pool, hold.uid)
+        elif self._may_seat() and self._may_sit(pool, group, hold.row):
+            elder = self._elder(pool, hold, group.shape)
+            if elder is not None:
+                pool.holds[hold.uid], pool.holds[elder.uid] = elder, hold
+                hold.uid, elder.uid = elder.uid, hold.uid
+            uid = hold.uid
+            self.end_hold(pool, uid)
+            self._seat(self._waiters[uid], hold.row)
+
+    def _elder(self, pool: Pool, hold: Hold, shape: Shape) -> Hold | None:
+        """The hold of the longest waiting job, as big at least, to which this hold's would be as good as its own is."""
+        waiter, room = self._waiters[hold.uid], self._claims.room
+        snapshot, leaves = self._book.snapshot(), self._leaves(pool, waiter)
+        for elder in sorted(pool.holds.values(), key=lambda each: self._waiters[each.uid].since):
+            if self._waiters[elder.uid].since >= waiter.since:
+                break
+            group = pool.line.group_of(elder.uid)
+            if (
+                group is not None
+                and group.shape.request.count(GPU) >= shape.request.count(GPU)
+                and self._may_sit(pool, group, hold.row)
+                and room.allows(shape, elder.row)
+                and holds_without(snapshot, shape.request, elder.node, leaves)
+            ):
+                return elder
+        return None
+
+    def _may_sit(self, pool: Pool, group: Group[Shape], row: int) -> bool:
+        """Whether a pod of the group has room on the row now, and its tenant may have as much."""
+        return self._claims.room.fits(self._book.snapshot(), group.shape, row) and (
+            group.units <= pool.ledger.allowance(group.tenant, group.preemptible)
+        )
+
+    def hand_on(self, pool: Pool, uid: str) -> None:
+        """The pod needs its hold no more: what its node has gained is kept for the next whom that helps."""
+        hold = pool.holds.get(uid)
+        self.end_hold(pool, uid)
+        if hold is None:
             return
-        snapshot = self._book.snapshot()
-        hold.missing = missing(snapshot, group.shape.request, hold.row)
-        if (
-            self._may_seat()
-            and self._claims.room.fits(snapshot, group.shape, hold.row)
-            and group.units <= pool.ledger.allowance(group.tenant, group.preemptible)
-        ):
-            self._seat(self._waiters[hold.uid], hold.row)
-            self.end_hold(pool, hold.uid)
+        snapshot, room = self._book.snapshot(), self._claims.room
+        for _, heir in nsmallest(HOLDS_AT_ONCE, self._long_waiting(pool, most_holds(pool.nodes))):
+            waiter = self._waiters[heir]
+            assert waiter.shape is not None
+            if room.allows(waiter.shape, hold.row) and holds_without(
+                snapshot, waiter.shape.request, hold.node, self._leaves(pool, waiter)
+            ):
+                pool.holds[heir] = Hold(heir, hold.node, hold.row)
+                return
 
     def end_hold(self, pool: Pool, uid: str) -> None:
         pool.vain.pop(uid, None)

@@ -7,6 +7,7 @@ from enum import Enum
 
 from extender.cluster.snapshot import Snapshot
 from extender.decide.bind import describe
+from extender.decide.holds import missing
 from extender.decide.pools import Pool
 from extender.decide.room import Shape, first_home
 from extender.decide.waiter import Waiter
@@ -147,8 +148,9 @@ def _blocked(
             return Reason.QUOTA, _quota(ledger, waiter, group.units)
         hold = pool.holds.get(uid)
         if hold is not None:
+            lacking = missing(snapshot, group.shape.request, hold.node)
             return Reason.HOLD, (
-                f"Node {hold.node} is kept free for it; {_count(hold.missing, 'GPU')} still to be freed there."
+                f"Node {hold.node} is kept free for it; {_count(lacking, 'GPU')} still to be freed there."
             )
     if not _is_full(group.shape):
         return Reason.TURN, "It waits for its turn."

@@ -355,7 +355,8 @@ def test_a_hold_keeps_what_it_has_gained_and_moves_once_a_pod_in_its_way_has_out
     for uid in on_it[1:]:
         world.end(uid)
     world.wait(30 * 60)
-    assert (holds["uid-big"].node, holds["uid-big"].missing) == (first, 1), "the last pod takes longest"
+    assert holds["uid-big"].node == first, "the last pod takes longest"
+    assert f"Node {first} is kept free for it; 1 GPU " in world.planner.explain("uid-big").sentences[-1]
     world.wait(2 * 60)
     assert holds["uid-big"].node == other, "the last one may stay for ever"
 
@@ -404,6 +405,54 @@ def test_a_hold_that_ends_gives_its_node_back() -> None:
     world.put(Job("small", "a", born=90))
     assert world.end("uid-b0") == [], "the GPU is kept for the big one"
     assert released(world.end("uid-big")) == [("small", "n0")]
+
+
+def test_a_hold_is_where_small_jobs_sit_since_a_big_one_leaves_its_node_to_the_line_as_it_is() -> None:
+    world = World([OPEN], nodes=["n0", "n1", "n2", "n3"])
+    world.put(*jobs("b", 3, gpus=8))
+    world.put(*jobs("a", 8))
+    world.run()
+    (small,) = {job.at for job in world.jobs.values() if job.gpus == 1}
+    world.put(Job("big", "a", 8, born=20))
+    world.wait(62)
+    assert world.planner.pools.by_name["p"].holds["uid-big"].node == small
+
+
+def test_a_hold_whose_job_sits_elsewhere_is_handed_on_with_what_it_has_gained() -> None:
+    world = World([OPEN], nodes=["n0", "n1"])
+    world.put(Job("b-big", "b", 8))
+    world.put(*jobs("b", 8))
+    world.run()
+    held = world.jobs["uid-b0"].at
+    world.put(Job("first", "a", 8, born=20), Job("second", "a", 8, born=21))
+    world.wait(62)
+    holds = world.planner.pools.by_name["p"].holds
+    assert {uid: hold.node for uid, hold in holds.items()} == {"uid-first": held}
+    world.put(Job("small", "b", born=90))
+    assert world.end("uid-b0") == []
+    assert released(world.end("uid-b-big")) == [("first", ({"n0", "n1"} - {held}).pop())]
+    world.run()
+    assert {uid: hold.node for uid, hold in holds.items()} == {"uid-second": held}
+    assert "small" not in world.sitting()
+
+
+def test_of_two_whom_nodes_are_held_for_the_elder_gets_the_one_that_is_free_first() -> None:
+    world = World([OPEN], nodes=["n0", "n1"])
+    world.put(*jobs("b", 16))
+    world.run()
+    for number in range(78):
+        world.put_node(f"t{number}", 1)
+    world.put(Job("elder", "a", 8, born=20))
+    world.wait(1)
+    world.put(Job("younger", "a", 8, born=21))
+    world.wait(62)
+    holds = world.planner.pools.by_name["p"].holds
+    of_elder, of_younger = holds["uid-elder"].node, holds["uid-younger"].node
+    for uid in [uid for uid, job in world.jobs.items() if job.at == of_younger]:
+        world.end(uid)
+    world.run()
+    assert world.jobs["uid-elder"].at == of_younger
+    assert {uid: hold.node for uid, hold in holds.items()} == {"uid-younger": of_elder}
 
 
 def test_who_waits_long_for_quota_is_not_passed_for_ever_by_smaller_work_of_his_tenant() -> None:
