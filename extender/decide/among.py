@@ -152,9 +152,14 @@ class Among:
 
     def by_bound(self, snapshot: Snapshot, ask: Ask, request: Request) -> Iterator[tuple[int, Cost]]:
         """Places in `rows` with a lower bound of what room costs there, the lowest first; hopeless ones left out."""
-        table, rows = snapshot.table, self.rows
-        price = _price(self._lent.units[self._at], self._lent.lost(self._now, self._at))
-        least = self._by_count(snapshot, request, price)
+        table = snapshot.table
+        least, price = self._by_count(snapshot, request)
+        able = np.isfinite(least)
+        if not able.all():
+            which = able[self._place]
+            self._keep(which)
+            least, price = least[able], price[which]
+        rows = self.rows
         if ask.whole and np.any(table.mode[rows] == Mode.WHOLE):
             least = np.where(
                 table.mode[rows] == Mode.WHOLE, np.maximum(least, self._by_cards(snapshot, ask, price)), least
@@ -164,10 +169,11 @@ class Among:
             yield place, _cost(float(least[place]))
 
     def _by_count(
-        self, snapshot: Snapshot, request: Request, price: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """By node: as many times the cheapest candidate as must go for the counts of resources."""
+        self, snapshot: Snapshot, request: Request
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """By node: as many times the cheapest candidate as must go for the counts of resources; and all prices."""
         table, size = snapshot.table, len(self.rows)
+        price = _price(self._lent.units[self._at], self._lent.lost(self._now, self._at))
         shape = self._lent.shape[self._at]
         least = np.full(size, np.inf)
         np.minimum.at(least, self._place, price)
@@ -182,7 +188,7 @@ class Among:
             times = np.maximum(times, -(-lacks // most))
             least[lacks > np.bincount(self._place, gives, size)] = np.inf
         least *= times
-        return least
+        return least, price
 
     def _by_cards(self, snapshot: Snapshot, ask: Ask, price: NDArray[np.float64]) -> NDArray[np.float64]:
         """By node: what the cheapest cards cost that must come free.

@@ -84,9 +84,7 @@ def _search(
     snapshot: Snapshot, ask: Ask, request: Request, owed: int, among: Among, effort: Effort
 ) -> Best | None:
     best: Best | None = None
-    nodes = [snapshot.index.name(row) for row in among.rows.tolist()]
-    charged = [round(units(request, snapshot.inventories[node]) * MICRO) for node in nodes]
-    among.outweigh(np.array(charged, np.int64) - owed)
+    among.outweigh(_charges(snapshot, request, among.rows) - owed)
     if not len(among):
         return None
     for place, least in among.by_bound(snapshot, ask, request):
@@ -98,6 +96,19 @@ def _search(
         limits = dataclasses.replace(among.limits, beyond=beyond)
         best = cheapest(Room(snapshot, ask, request, node), victims, limits, best, effort)
     return best
+
+
+def _charges(snapshot: Snapshot, request: Request, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """By row, what the request is charged there, in millionths of a GPU unit."""
+    kinds: dict[tuple[object, ...], int] = {}
+    charges = []
+    for row in rows.tolist():
+        node = snapshot.inventories[snapshot.index.name(row)]
+        kind = (node.mode, node.replicas, node.card_memory, node.product)
+        if kind not in kinds:
+            kinds[kind] = round(units(request, node) * MICRO)
+        charges.append(kinds[kind])
+    return np.array(charges, np.int64)
 
 
 def _why(tenant: str, owed: int, found: Best, terms: Terms) -> str:
