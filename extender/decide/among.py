@@ -74,8 +74,6 @@ class Among:
 
     def __init__(self, snapshot: Snapshot, rows: NDArray[np.int32], lent: Lent, terms: Terms) -> None:
         self.rows = rows
-        self.beyond = np.zeros(len(rows), np.int64)
-        """By row: how far the request takes its own tenant beyond what that is entitled to, in millionths."""
         self.limits = Limits(
             {name: round(over * MICRO) for name, over in terms.over.items()}, terms.budget, terms.pdbs
         )
@@ -100,12 +98,12 @@ class Among:
     def _keep(self, which: NDArray[np.bool_]) -> None:
         """Leave the others out, and the nodes where nobody is left."""
         self._at = self._at[which]
-        places, self._place = np.unique(self._place[which], return_inverse=True)
-        self.rows, self.beyond = self.rows[places], self.beyond[places]
+        place = self._place[which]
+        there = np.bincount(place, minlength=len(self.rows)) > 0
+        self.rows, self._place = self.rows[there], (np.cumsum(there) - 1)[place]
 
     def outweigh(self, beyond: NDArray[np.int64]) -> None:
         """Leave out who can be in no set that `Limits` allows and finds enough; `beyond` is that of each row."""
-        self.beyond = beyond
         tenant, units, size = self._lent.tenant[self._at], self._lent.units[self._at], len(self.rows)
         left = (beyond[self._place] <= 0) | (units <= self._over[tenant])
         most = np.zeros(size, np.int64)

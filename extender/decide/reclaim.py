@@ -84,16 +84,18 @@ def _search(
     snapshot: Snapshot, ask: Ask, request: Request, owed: int, among: Among, effort: Effort
 ) -> Best | None:
     best: Best | None = None
-    among.outweigh(_charges(snapshot, request, among.rows) - owed)
+    # No device is charged more than a unit, so only a tenant that is owed less can go beyond.
+    if owed < MICRO * sum(count for _, count in request.devices):
+        among.outweigh(_charges(snapshot, request, among.rows) - owed)
     if not len(among):
         return None
     for place, least in among.by_bound(snapshot, ask, request):
         if effort.spent or (best is not None and least >= best.cost):
             break
         node = snapshot.index.name(int(among.rows[place]))
-        beyond = int(among.beyond[place])
+        charged = round(units(request, snapshot.inventories[node]) * MICRO)
         victims = among.victims(snapshot, place)
-        limits = dataclasses.replace(among.limits, beyond=beyond)
+        limits = dataclasses.replace(among.limits, beyond=charged - owed)
         best = cheapest(Room(snapshot, ask, request, node), victims, limits, best, effort)
     return best
 
