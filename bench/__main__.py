@@ -205,9 +205,9 @@ def reclaim(**options: Any) -> list[Case]:
 
 
 @main.command()
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
+@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
 @click.option(
-    "--days", default=0.5, show_default=True, type=click.FloatRange(0.1), help="From Monday, 0 h, on."
+    "--days", default=1.0, show_default=True, type=click.FloatRange(0.1), help="From Monday, 0 h, on."
 )
 @click.option("--only", multiple=True, metavar="POLICY", help="Play this policy only; repeatable.")
 @_plot

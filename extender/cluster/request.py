@@ -67,7 +67,10 @@ class Request:
     nvlink: bool = False
 
     def count(self, resource: str) -> int:
-        return next((count for name, count in self.devices if name == resource), 0)
+        for name, count in self.devices:
+            if name == resource:
+                return count
+        return 0
 
 
 def request_of(pod: Pod, *, declared: bool = True, linked: bool = True) -> Request:

@@ -67,7 +67,10 @@ def spared(candidate: Candidate, terms: Terms) -> Spared | None:
 
 
 class Among:
-    """Candidates on `rows`, the nodes that a leaving pod can help. `could` of them may go, `spared` may not."""
+    """Candidates on the nodes that a leaving pod can help. `could` of them may go, `spared` may not.
+
+    `rows` are those of the nodes where somebody may go.
+    """
 
     def __init__(self, snapshot: Snapshot, rows: NDArray[np.int32], lent: Lent, terms: Terms) -> None:
         self.rows = rows
@@ -76,25 +79,43 @@ class Among:
         )
         self.spared: dict[Spared, int] = {}
         self._lent = lent
+        self._now = terms.now
+        self._over = np.array([self.limits.over.get(name or "", 0) for name in lent.tenants.keys], np.int64)
         get = snapshot.index.get
         row_of = np.array([-1 if name is None else get(name) for name in lent.nodes.keys], np.int64)
         place_of = np.full(snapshot.table.rows + 1, -1, np.int64)
         place_of[rows] = np.arange(len(rows))
         place = place_of[row_of[lent.node]] if len(lent) else np.empty(0, np.int64)
         self._at = np.flatnonzero(self._sift(terms, place >= 0))
-        """Of the candidates that may go, the position in `lent`, and in the same order what a bound reads."""
+        """Of the candidates that may go, the position in `lent`, and in the same order the one in `rows`."""
         self._place = place[self._at]
-        self._lost, self._ran = lent.lost(terms.now)[self._at], lent.ran(terms.now)[self._at]
-        self._price = _price(lent.units[self._at], self._lost)
+        self.could = len(self._at)
+        self._keep(np.ones(self.could, np.bool_))
 
-    @property
-    def could(self) -> int:
+    def __len__(self) -> int:
         return len(self._at)
+
+    def _keep(self, which: NDArray[np.bool_]) -> None:
+        """Leave the others out, and the nodes where nobody is left."""
+        self._at = self._at[which]
+        place = self._place[which]
+        there = np.bincount(place, minlength=len(self.rows)) > 0
+        self.rows, self._place = self.rows[there], (np.cumsum(there) - 1)[place]
+
+    def outweigh(self, beyond: NDArray[np.int64]) -> None:
+        """Leave out who can be in no set that `Limits` allows and finds enough; `beyond` is that of each row."""
+        tenant, units, size = self._lent.tenant[self._at], self._lent.units[self._at], len(self.rows)
+        left = (beyond[self._place] <= 0) | (units <= self._over[tenant])
+        most = np.zeros(size, np.int64)
+        for number in np.flatnonzero(self._over > 0).tolist():
+            own = left & (tenant == number)
+            given = np.bincount(self._place[own], units[own], size).astype(np.int64)
+            most += np.minimum(given, self._over[number])
+        self._keep(left & ((beyond <= 0) | (most > beyond))[self._place])
 
     def _sift(self, terms: Terms, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """`spared`, of all that are here."""
         lent, limits, names = self._lent, self.limits, self._lent.tenants.keys
-        over = np.array([limits.over.get(name or "", 0) for name in names])
         runtime = np.array([terms.min_runtime.get(name or "", 0.0) for name in names])
         budget = np.array([limits.budget.get(name or "", 1) for name in names])
         # Whom no budget covers or more than one (-1, -2), stands at the end.
@@ -104,7 +125,7 @@ class Among:
         left = here
         for why, may_go in (
             (Spared.NOT_PREEMPTIBLE, lent.preemptible),
-            (Spared.ENTITLED, over[lent.tenant] > 0),
+            (Spared.ENTITLED, self._over[lent.tenant] > 0),
             (Spared.MIN_RUNTIME, terms.now - lent.started >= runtime[lent.tenant]),
             (Spared.BUDGET, budget[lent.tenant] > 0),
             (Spared.PDB, pdbs[lent.pdb] > 0),
@@ -118,38 +139,42 @@ class Among:
     def victims(self, snapshot: Snapshot, place: int) -> list[Victim]:
         """Those who may go on one node, as far as their binding is settled."""
         found = []
-        for at in np.flatnonzero(self._place == place).tolist():
-            candidate = self._lent[int(self._at[at])]
+        here = self._at[self._place == place]
+        columns = (self._lent.units[here], self._lent.lost(self._now, here), self._lent.ran(self._now, here))
+        for at, units, lost, ran in zip(here.tolist(), *(each.tolist() for each in columns), strict=True):
+            candidate = self._lent[at]
             seat = snapshot.seats.get(candidate.uid)
             if seat is not None and seat.phase is Phase.BOUND and seat.node == candidate.node:
-                cost = Cost(
-                    1,
-                    int(self._lent.units[self._at[at]]),
-                    int(self._lost[at]),
-                    candidate.priority,
-                    int(self._ran[at]),
-                )
-                found.append(Victim(candidate, seat, cost))
+                found.append(Victim(candidate, seat, Cost(1, units, lost, candidate.priority, ran)))
         return found
 
     def by_bound(self, snapshot: Snapshot, ask: Ask, request: Request) -> Iterator[tuple[int, Cost]]:
         """Places in `rows` with a lower bound of what room costs there, the lowest first; hopeless ones left out."""
-        table, rows = snapshot.table, self.rows
-        least = self._by_count(snapshot, request)
+        table = snapshot.table
+        least, price = self._by_count(snapshot, request)
+        able = np.isfinite(least)
+        if not able.all():
+            which = able[self._place]
+            self._keep(which)
+            least, price = least[able], price[which]
+        rows = self.rows
         if ask.whole and np.any(table.mode[rows] == Mode.WHOLE):
             least = np.where(
-                table.mode[rows] == Mode.WHOLE, np.maximum(least, self._by_cards(snapshot, ask)), least
+                table.mode[rows] == Mode.WHOLE, np.maximum(least, self._by_cards(snapshot, ask, price)), least
             )
         places = np.flatnonzero(np.isfinite(least))
         for place in places[np.lexsort((table.order[rows[places]], least[places]))].tolist():
             yield place, _cost(float(least[place]))
 
-    def _by_count(self, snapshot: Snapshot, request: Request) -> NDArray[np.float64]:
-        """By node: as many times the cheapest candidate as must go for the counts of resources."""
+    def _by_count(
+        self, snapshot: Snapshot, request: Request
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """By node: as many times the cheapest candidate as must go for the counts of resources; and all prices."""
         table, size = snapshot.table, len(self.rows)
+        price = _price(self._lent.units[self._at], self._lent.lost(self._now, self._at))
         shape = self._lent.shape[self._at]
         least = np.full(size, np.inf)
-        np.minimum.at(least, self._place, self._price)
+        np.minimum.at(least, self._place, price)
         times = np.ones(size, np.int64)
         for name, amount in request.devices:
             column = snapshot.ids[name]
@@ -161,9 +186,9 @@ class Among:
             times = np.maximum(times, -(-lacks // most))
             least[lacks > np.bincount(self._place, gives, size)] = np.inf
         least *= times
-        return least
+        return least, price
 
-    def _by_cards(self, snapshot: Snapshot, ask: Ask) -> NDArray[np.float64]:
+    def _by_cards(self, snapshot: Snapshot, ask: Ask, price: NDArray[np.float64]) -> NDArray[np.float64]:
         """By node: what the cheapest cards cost that must come free.
 
         Each victim's price is dealt out evenly to its cards; and those on the dearest card count in full.
@@ -171,7 +196,7 @@ class Among:
         table, rows, lent = snapshot.table, self.rows, self._lent
         whole, shared, vague = (column[self._at] for column in (lent.whole, lent.shared, lent.vague))
         held, cards, size = whole | shared, int(table.cards[rows].max()), len(rows)
-        parts = self._price / np.maximum(np.bitwise_count(held), 1)
+        parts = price / np.maximum(np.bitwise_count(held), 1)
         free = np.zeros(size, np.int64)
         full, part = np.full((size, cards), np.inf), np.full((size, cards), np.inf)
         for card in range(cards):
@@ -185,7 +210,7 @@ class Among:
             owning = np.bincount(places, alone, size)
             all_go = (owning == owners) & (np.bincount(places, minlength=size) - owning == shares)
             able = there & ~idle & all_go
-            full[able, card] = np.bincount(places, self._price[on], size)[able]
+            full[able, card] = np.bincount(places, price[on], size)[able]
             part[able, card] = np.bincount(places, parts[on], size)[able]
         lacks = np.clip(ask.whole - free + table.opaque[rows], 0, None)
         least = _least_of(full, part, lacks)

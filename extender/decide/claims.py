@@ -175,6 +175,7 @@ class Claims:
 
     def reserved(self, waiter: Waiter, node: str) -> None:
         """Bind has the seat now, be it a claimed one or not."""
+        self.changed |= self.full
         self._live.pop(waiter.ref.uid, None)
         self._resting.pop(waiter.ref.uid, None)
         waiter.node, waiter.until = node, math.inf
@@ -200,6 +201,7 @@ class Claims:
         """The pod waits no more."""
         uid = waiter.ref.uid
         self._spare(waiter)
+        self.changed |= self.full
         for kept in (self._live, self._resting, self._stale):
             kept.pop(uid, None)
 

@@ -186,13 +186,16 @@ class Lent:
         for name, column in self._columns.items():
             setattr(self, name, column[: len(self._candidates)])
 
-    def lost(self, now: float) -> NDArray[np.int64]:
-        """GPU-seconds of work done since it was last saved, whole ones; all of it where nothing is ever saved."""
-        seconds = np.maximum(now - self.saved, 0.0)
-        periodic = self.interval > 0
-        seconds[periodic] %= self.interval[periodic]
-        return np.rint(self.units / MICRO * seconds).astype(np.int64)
+    def lost(self, now: float, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """GPU-seconds of work done since it was last saved, whole ones; all of it where nothing is ever saved.
 
-    def ran(self, now: float) -> NDArray[np.int64]:
-        """Whole seconds since the start."""
-        return np.rint(np.maximum(now - self.started, 0.0)).astype(np.int64)
+        Of the candidates at these positions.
+        """
+        seconds, interval = np.maximum(now - self.saved[at], 0.0), self.interval[at]
+        periodic = interval > 0
+        seconds[periodic] %= interval[periodic]
+        return np.rint(self.units[at] / MICRO * seconds).astype(np.int64)
+
+    def ran(self, now: float, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole seconds since the start, of the candidates at these positions."""
+        return np.rint(np.maximum(now - self.started[at], 0.0)).astype(np.int64)

@@ -35,8 +35,8 @@ class Pool:
     searched: dict[str, float] = field(default_factory=dict)
     """When it was last looked in vain, by pod."""
     pending: set[str] = field(default_factory=set)
-    asked: dict[str, float] = field(default_factory=dict)
-    """When each tenant was last told that no reclaim would help it."""
+    rests: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Until when each tenant whom no reclaim helped asks for none, and for how long that is."""
     owed: dict[str, Stand] = field(default_factory=dict)
     """Who of each tenant has waited for quota so long that nobody behind him may have any."""
     nodes: int = 0

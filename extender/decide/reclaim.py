@@ -75,7 +75,7 @@ def reclaim(
     left = Effort(effort)
     found = _search(snapshot, ask, request, owed, among, left)
     if found is None:
-        return NoReclaim(_words(among, left), among.spared)
+        return NoReclaim(_words(among, len(helped), left), among.spared)
     victims = tuple(victim.candidate for victim in found.victims)
     return Reclaim(victims[0].node, victims, found.cost, _why(tenant, owed, found, terms), not left.spent)
 
@@ -84,16 +84,33 @@ def _search(
     snapshot: Snapshot, ask: Ask, request: Request, owed: int, among: Among, effort: Effort
 ) -> Best | None:
     best: Best | None = None
-    limits = among.limits
+    # No device is charged more than a unit, so only a tenant that is owed less can go beyond.
+    if owed < MICRO * sum(count for _, count in request.devices):
+        among.outweigh(_charges(snapshot, request, among.rows) - owed)
+    if not len(among):
+        return None
     for place, least in among.by_bound(snapshot, ask, request):
         if effort.spent or (best is not None and least >= best.cost):
             break
         node = snapshot.index.name(int(among.rows[place]))
         charged = round(units(request, snapshot.inventories[node]) * MICRO)
-        limits = dataclasses.replace(limits, beyond=charged - owed)
         victims = among.victims(snapshot, place)
+        limits = dataclasses.replace(among.limits, beyond=charged - owed)
         best = cheapest(Room(snapshot, ask, request, node), victims, limits, best, effort)
     return best
+
+
+def _charges(snapshot: Snapshot, request: Request, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """By row, what the request is charged there, in millionths of a GPU unit."""
+    kinds: dict[tuple[object, ...], int] = {}
+    charges = []
+    for row in rows.tolist():
+        node = snapshot.inventories[snapshot.index.name(row)]
+        kind = (node.mode, node.replicas, node.card_memory, node.product)
+        if kind not in kinds:
+            kinds[kind] = round(units(request, node) * MICRO)
+        charges.append(kinds[kind])
+    return np.array(charges, np.int64)
 
 
 def _why(tenant: str, owed: int, found: Best, terms: Terms) -> str:
@@ -110,8 +127,8 @@ def _gpus(units: float) -> str:
     return f"{round(units, 2):g}"
 
 
-def _words(among: Among, effort: Effort) -> str:
+def _words(among: Among, nodes: int, effort: Effort) -> str:
     could = f"{among.could:,} could go" if among.could else "none could go"
     stay = "".join(f"; {count:,} are {why.value}" for why, count in among.spared.items())
     cut = " The search was cut short." if effort.spent else ""
-    return f"No set of pods that may be evicted makes room on {len(among.rows):,} nodes: there, {could}{stay}.{cut}"
+    return f"No set of pods that may be evicted makes room on {nodes:,} nodes: there, {could}{stay}.{cut}"

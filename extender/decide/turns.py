@@ -35,8 +35,8 @@ _Queue = list[tuple[Stand, Group[Shape]]]
 
 RECLAIMS_AT_ONCE = 4
 HOLDS_AT_ONCE = 4
-ASK_AGAIN = 1.0
-"""Seconds after which a tenant whom no reclaim helped may ask again."""
+ASK_AGAIN, ASK_AGAIN_AT_LAST = 1.0, 4.0
+"""Seconds after which a tenant whom no reclaim helped may ask again: twice as long each time, up to the second."""
 PATIENCE = 0.5
 """Of its tenant's waitTarget, how long a pod waits for room that comes free by itself: others leave in the rest."""
 
@@ -388,29 +388,34 @@ class Turns:
 
     def _make_room(self, pool: Pool) -> None:
         """For tenants that have less than they are entitled to: ask back what others borrow, or ask for more nodes."""
-        ledger = pool.ledger
+        ledger, pends = pool.ledger, pool.policy.max_pending > 0
         stuck = [
             (ledger.turn(tenant), group.asked, group.head, group)
             for tenant in pool.line.tenants()
             for group in pool.line.groups(tenant)
             if group.shape.tried >= 0
+            and (pends or self._may_ask(pool, group))
             and ledger.is_entitled(tenant, group.units)
             and self._may_have(pool, group, group.head)
         ]
         asked = 0
         for *_, group in sorted(stuck, key=lambda each: each[:3]):
-            if self._reclaim is not None and asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group):
+            if asked < RECLAIMS_AT_ONCE and self._may_ask(pool, group):
                 asked += 1
                 if self._ask_back(pool, self._head(group)):
+                    pool.rests.pop(group.tenant, None)
                     continue
                 # The tenant's others come first then: none of them waits behind one that nobody can help.
-                group.asked = pool.asked[group.tenant] = self._now
+                group.asked = self._now
+                pause = min(2 * pool.rests.get(group.tenant, (0.0, ASK_AGAIN / 2))[1], ASK_AGAIN_AT_LAST)
+                pool.rests[group.tenant] = self._now + pause, pause
             self._let_pend(pool, group)
 
     def _may_ask(self, pool: Pool, group: Group[Shape]) -> bool:
         """Those that are new at once, the others of a tenant one after another."""
-        rested = self._now - pool.asked.get(group.tenant, -math.inf) >= ASK_AGAIN
-        if not self._may_seat() or not (rested or group.asked == -math.inf):
+        if self._reclaim is None or not self._may_seat():
+            return False
+        if group.asked > -math.inf and self._now < pool.rests.get(group.tenant, (-math.inf, 0.0))[0]:
             return False
         tenant = pool.policy.tenant(group.tenant)
         target = tenant.wait_target if tenant is not None else None

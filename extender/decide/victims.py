@@ -258,8 +258,9 @@ class _Search:
             self._parts = [1 / held[at] if held[at] else 0.0 for at in range(len(victims))]
 
     def run(self) -> Best | None:
-        self._greedy()
-        self._extend([], 0)
+        if self._fits(self._victims):
+            self._greedy()
+            self._extend([], 0)
         return self._best
 
     def _greedy(self) -> None:

@@ -105,7 +105,7 @@ class Ledger:
         return max(self.least(tenant), self.account(tenant).lasting)
 
     def book(self, uid: str, entry: Entry | None, now: float) -> bool:
-        """From now on this is the pod's charge, None for nothing; tells whether that is news."""
+        """From now on this is the pod's charge, None for nothing; tells whether anyone may have more or less now."""
         had = self.entries.get(uid)
         if had == entry:
             return False
@@ -123,7 +123,7 @@ class Ledger:
         for tenant in {each.tenant for each in (had, entry) if each is not None}:
             if tenant in self._tenants:
                 self.usage.charge(tenant, self.account(tenant).charged / MICRO, now)
-        return True
+        return had is None or entry is None or had._replace(released=entry.released) != entry
 
     def _add(self, entry: Entry, sign: int) -> None:
         account = self._accounts.setdefault(entry.tenant, Account())

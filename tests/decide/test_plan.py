@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import pytest
@@ -573,6 +575,21 @@ def test_a_pod_that_nobody_can_help_does_not_keep_its_tenant_from_getting_back_w
     world.wait(5)
     said = world.put(Job("a0", "a", 2, born=20))
     assert any(isinstance(each, Evict) for each in said), "a shape that is new is asked for at once"
+
+
+def test_a_tenant_whom_no_reclaim_helps_asks_less_and_less_often() -> None:
+    asked: list[float] = []
+
+    def nobody(*of: Any, **named: Any) -> None:
+        asked.append(of[-1])
+
+    world = World([OPEN], nodes=["n0"], reclaim=nobody)
+    world.put(*jobs("b", 8))
+    world.run()
+    world.put(Job("a0", "a", 2, born=20))
+    for _ in range(16):
+        world.wait(1)
+    assert [after - before for before, after in itertools.pairwise(asked)] == [1, 2, 4, 4, 4]
 
 
 def test_a_victim_that_stays_ends_the_claim_and_its_nomination() -> None:

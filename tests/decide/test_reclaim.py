@@ -347,7 +347,8 @@ def test_columns_say_of_each_candidate_what_its_record_says(steps: Iterable[Cand
     assert len(lent) == len(lent.units) == len(expected)
     assert {name for name in lent.nodes.keys if name} == {each.node for each in expected.values()}
     assert all(lent.get(uid) == each for uid, each in expected.items())
-    lost, ran = lent.lost(NOW), lent.ran(NOW)
+    every = np.arange(len(lent))
+    lost, ran = lent.lost(NOW, every), lent.ran(NOW, every)
     for at, each in enumerate(lent):
         assert lent.nodes.keys[lent.node[at]] == each.node
         assert lent.tenants.keys[lent.tenant[at]] == each.tenant
