@@ -173,6 +173,7 @@ async def test_status_is_written_apart_from_the_spec_and_kept_to_the_last_bit(se
                 "waiting": 3,
                 "longestWait": 17.25,
                 "evictions": 2,
+                "evictedAt": ["2026-01-01T00:00:00.000001Z"],
             }
         ],
     }
