@@ -74,6 +74,7 @@ async def _serve_kubernetes(
     from extender.kube.writer import Writer
     from extender.serve.policies import PolicyReader
 
+    gc.set_threshold(*_GC_THRESHOLDS)
     stopped = stop_signal()
 
     def unfit() -> str | None:
@@ -201,7 +202,6 @@ async def _settle_in(
     # The book lives as long as the process: without this, each full collection would walk all of it.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
     snapshot = book.snapshot()
     log.info("the book is synced", nodes=len(snapshot.inventories), seats=len(snapshot.seats))
     async with asyncio.TaskGroup() as tasks:
