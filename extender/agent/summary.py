@@ -1,17 +1,13 @@
 """What `kubectl get gpunodes` shows of a report."""
 
-from extender.wire.gpunode import GPUNodeStatus, GPUStatus, Summary
+from extender.wire.gpunode import GPUNodeStatus, GPUStatus, Summary, uuids
 
 _GIB = 2**30
 
 
 def summary_of(status: GPUNodeStatus) -> Summary:
     """Cards that are healthy, that nobody holds as far as the kubelet tells, and that no process is on, are free."""
-    held = {
-        device.partition("::")[0]
-        for each in (status.kubelet.held if status.kubelet else None) or ()
-        for device in each.devices
-    }
+    held = uuids((status.kubelet.held if status.kubelet else None) or ())
     unhealthy = sum(not gpu.health.healthy for gpu in status.gpus)
     health = f"{unhealthy} of {len(status.gpus)} unhealthy" if unhealthy else "healthy"
     if status.problem is not None:

@@ -24,6 +24,7 @@ from extender.wire.gpunode import (
     Kubelet,
     Memory,
     matrix_of,
+    uuids,
 )
 from extender.wire.topo import LinkMatrix, TopoError
 
@@ -221,12 +222,7 @@ def _offered(status: GPUNodeStatus) -> frozenset[str] | None:
     told = status.kubelet.allocatable if status.kubelet is not None else None
     if told is None:
         return None
-    return frozenset(
-        device.partition("::")[0]
-        for each in told
-        if each.resource in (GPU, SHARED)
-        for device in each.devices
-    )
+    return frozenset(uuids(each for each in told if each.resource in (GPU, SHARED)))
 
 
 def _unseen(status: GPUNodeStatus, held: Collection[Held]) -> list[str]:
@@ -234,12 +230,7 @@ def _unseen(status: GPUNodeStatus, held: Collection[Held]) -> list[str]:
     could = (status.kubelet.allocatable if status.kubelet is not None else None) or ()
     seen = {gpu.uuid for gpu in status.gpus}
     seen.update(uuid for gpu in status.gpus for one in gpu.instances for uuid in one.uuids)
-    told = {
-        device.partition("::")[0]
-        for each in (*held, *could)
-        if each.resource in (GPU, SHARED)
-        for device in each.devices
-    }
+    told = uuids(each for each in (*held, *could) if each.resource in (GPU, SHARED))
     return sorted(uuid for uuid in told - seen if not uuid.startswith("MIG-"))
 
 

@@ -18,6 +18,7 @@ from extender.cluster.request import GPU
 from extender.cluster.seats import Seat
 from extender.cluster.snapshot import Snapshot
 from extender.wire.cards import Agent, Card, FreeInstance, Holder, NodeCards, Offer, Source
+from extender.wire.gpunode import uuids
 from extender.wire.topo import Link, LinkClass
 
 
@@ -143,9 +144,9 @@ def _free(
     kubelet = report.truth.heard.kubelet if report is not None else None
     if told is None or kubelet is None or kubelet.held is None:
         return None
-    taken = {device.partition("::")[0] for each in kubelet.held for device in each.devices}
+    taken = uuids(kubelet.held)
     could = (
-        {device.partition("::")[0] for each in kubelet.allocatable for device in each.devices}
+        uuids(kubelet.allocatable)
         if kubelet.allocatable is not None
         else {uuid for instance in told.instances for uuid in instance.uuids}
     )

@@ -208,7 +208,7 @@ class Room:
             rows = rows[~np.isin(rows, out)] if out else rows
             row = self._best(snapshot, shape, rows, borrowed)
             # Most rows have the CPU and the memory, so that is asked of all only where the best has not.
-            if row is not None and not self._feeds(snapshot, shape.request, np.array([row], np.int32))[0]:
+            if row is not None and not self.fits(snapshot, shape, row):
                 fed = rows[self._feeds(snapshot, shape.request, rows)]
                 row = self._best(snapshot, shape, fed, borrowed)
         else:

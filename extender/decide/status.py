@@ -1,8 +1,8 @@
 """What a policy's status keeps, and how a planner carries on from it after a restart.
 
 Decayed use is written every 30 s and on stop, with the time for which it holds, and beside it when the evictions of
-the last hour were, of tenants that may lose only some per hour. What came and went unseen since then
-is lost; pods that live tell by the time of their Bind what they have used, so no more than that is off.
+the last hour were, of tenants that may lose only some per hour. What came and went unseen since then is lost; pods that
+live tell by the time of their Bind what they have used, so no more than that is off.
 """
 
 from collections.abc import Mapping

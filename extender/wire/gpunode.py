@@ -5,6 +5,7 @@ profiles, links; it is written once per boot. `status` holds the rest. Memory is
 tell is left out (None here), never 0; what it should have told and did not stands in `unreadable`.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
@@ -236,6 +237,11 @@ class Allocatable(Slim):
 
     resource: str
     devices: list[str]
+
+
+def uuids(told: Iterable[Held | Allocatable]) -> set[str]:
+    """Of the cards and instances that these devices are, or are replicas of."""
+    return {device.partition("::")[0] for each in told for device in each.devices}
 
 
 class Kubelet(Slim, omit_defaults=True):
